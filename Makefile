@@ -1,0 +1,48 @@
+# Needs only make and Python 3.11 or later: everything else goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO := results/demo-markov
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types docs bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: $(READY) ## make .venv with everything installed; quick when nothing changed
+
+# The check of the version is written for any Python, however old, so that it can say so.
+$(READY): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "make setup: $(PYTHON) not found; install Python 3.11 or later" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; sys.exit(0 if sys.version_info >= (3, 11) else \
+	  "make setup: $(PYTHON) is Python " + v + "; expected 3.11 or later, as in: make setup PYTHON=python3.12")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing thermoformer and its tools into $(VENV) (a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,docs]'
+	@touch $@
+
+demo: setup ## run the quick hidden-Markov experiment and tell where its page is
+	@$(BIN)/thermoformer reproduce markov --quick --out $(DEMO)
+
+test: setup ## run all tests
+	@$(BIN)/pytest -n 2
+
+lint: setup ## check style and formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: setup ## check types
+	@$(BIN)/pyright
+
+docs: setup ## build the documentation; a warning is an error
+	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "Documentation: docs/_build/html/index.html"
+
+bench: setup ## run every benchmark; ratios are printed against a baseline of the same run
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+clean: ## remove .venv, caches and built files; results/ stays
+	rm -rf $(VENV) build dist docs/_build docs/jupyter_execute .pytest_cache .ruff_cache .hypothesis .jupyter_cache
+	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,29 @@
+"""The statistical mechanics of transformers as a library you can run."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import experiments, figures, learning, tasks
+    from .arrays import read_arrays
+    from .citations import bibtex
+
+__version__ = "0.1.0"
+
+# Rooms open on first use: `import thermoformer` and the command line's help do not wait for JAX.
+_ROOMS = ("experiments", "figures", "learning", "tasks")
+_HOMES = {"bibtex": "citations", "read_arrays": "arrays"}
+
+__all__ = ["__version__", "bibtex", "experiments", "figures", "learning", "read_arrays", "tasks"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
+    if name in _HOMES:
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

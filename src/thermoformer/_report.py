@@ -1,0 +1,98 @@
+"""What the command line shows of a solution: one plain dictionary, printed as JSON or as tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from .arrays import Arrays
+from .learning import Solution, head_scores
+
+# A matrix of more columns does not fit on a screen; its diagonal does, and the JSON report has all of it.
+LARGEST_TABLE = 16
+
+
+def solution_report(arrays: Arrays, solution: Solution) -> dict[str, Any]:
+    """A solution and its predictions as numbers, strings, lists and dictionaries; what is not finite is none."""
+    arch = solution.architecture
+    scores = head_scores(arch, solution.order_parameter)
+    report: dict[str, Any] = {
+        "architecture": {"heads": arch.heads, "widths": arch.widths, "variances": arch.variances},
+        "temperature": solution.temperature,
+        "examples": arrays.features.examples,
+        "action": solution.action,
+        "energy": solution.energy,
+        "entropy": solution.entropy,
+        "log_evidence": solution.log_evidence,
+        "converged": solution.converged,
+        "stats": asdict(solution.stats),
+        "paths": arch.path_names(),
+        "order_parameter": solution.order_parameter,
+        "head_scores": [
+            {"layer": layer, "head": head, "score": score}
+            for (layer, head), score in zip(scores.labels, scores.values, strict=True)
+        ],
+    }
+    if arrays.test_features is not None:
+        prediction = solution.predict(arrays.test_features)
+        numbers: dict[str, Any] = {"mean": prediction.mean, "variance": prediction.variance}
+        if arrays.test_labels is not None:
+            numbers["bias"] = prediction.bias(arrays.test_labels)
+            # Accuracy is of classes ±1; other labels are numbers to be met.
+            if np.isin(arrays.test_labels, (-1, 1)).all():
+                numbers["accuracy"] = prediction.accuracy(arrays.test_labels)
+        report["prediction"] = numbers
+    return _plain(report)
+
+
+def solution_tables(report: dict[str, Any]) -> Iterator[Table]:
+    """The report of `solution_report` as tables for a screen."""
+    summary = Table("quantity", "value", title="Solution")
+    for name in ("action", "energy", "entropy", "log_evidence", "converged"):
+        summary.add_row(name.replace("_", " "), _cell(report[name]))
+    for name, value in report["stats"].items():
+        summary.add_row(name.replace("_", " "), _cell(value))
+    for name in ("bias", "accuracy"):
+        if name in report.get("prediction", {}):
+            summary.add_row(f"test {name}", _cell(report["prediction"][name]))
+    yield summary
+
+    paths, matrix = report["paths"], report["order_parameter"]
+    if len(paths) <= LARGEST_TABLE:
+        order = Table("path", *paths, title="Order parameter U")
+        for path, row in zip(paths, matrix, strict=True):
+            order.add_row(path, *map(_cell, row))
+    else:
+        order = Table("path", "U", title="Diagonal of U")
+        for index, path in enumerate(paths):
+            order.add_row(path, _cell(matrix[index][index]))
+    yield order
+
+    scores = Table("layer", "head", "score", title="Head scores")
+    for row in report["head_scores"]:
+        scores.add_row(*map(_cell, row.values()))
+    yield scores
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, str) or value is None:
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    value = np.asarray(value).tolist()
+    if isinstance(value, list):
+        return _plain(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "–" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)

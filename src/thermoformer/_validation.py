@@ -1,0 +1,98 @@
+"""Checks of user input: each error names the argument, what came and what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+# Rows of attention are sums of floats; float32 softmax rows miss 1 by about 1e-6.
+ROW_SUM_TOLERANCE = 1e-5
+
+
+def fail(name: str, got: object, expected: str) -> ValueError:
+    """A ValueError in the house form, ready to be raised."""
+    return ValueError(f"{name}: got {got}; expected {expected}")
+
+
+def real_array(name: str, value: Any, axes: Sequence[str] | None = None) -> np.ndarray:
+    """The value as a finite float64 array with the named axes."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise fail(name, "a ragged sequence", "an array of real numbers") from error
+    if array.dtype.kind not in "fiub":
+        raise fail(name, f"an array of type {array.dtype}", "an array of real numbers")
+    array = array.astype(np.float64, copy=False)
+    if axes is not None and array.ndim != len(axes):
+        raise fail(name, f"shape {array.shape}", f"{len(axes)} axes [{', '.join(axes)}]")
+    if array.size == 0:
+        raise fail(name, f"shape {array.shape}", "at least one entry along every axis")
+    if not np.isfinite(array).all():
+        bad = int(array.size - np.count_nonzero(np.isfinite(array)))
+        raise fail(name, f"{bad} NaN or infinite entries", "finite numbers only")
+    return array
+
+
+def labels_for(name: str, value: Any, examples: int) -> np.ndarray:
+    """Labels as a float64 vector, one per example."""
+    labels = real_array(name, value, ("example",))
+    if len(labels) != examples:
+        raise fail(name, f"{len(labels)} labels", f"{examples}, one per example")
+    return labels
+
+
+def attention_matrices(name: str, value: Any) -> np.ndarray:
+    """Attention [example, head, query, key] whose rows are probabilities over keys."""
+    attention = real_array(name, value, ("example", "head", "query", "key"))
+    if attention.shape[2] != attention.shape[3]:
+        raise fail(name, f"shape {attention.shape}", "as many queries as keys")
+    if attention.min() < 0:
+        raise fail(name, f"a smallest entry of {attention.min():.3g}", "no negative entries")
+    miss = float(np.abs(attention.sum(-1) - 1).max())
+    if miss > ROW_SUM_TOLERANCE:
+        raise fail(name, f"rows that miss a sum of 1 by up to {miss:.3g}", "every row to sum to 1 over keys")
+    return attention
+
+
+def layers_of_attention(value: Any, examples: int, tokens: int) -> tuple[np.ndarray, ...]:
+    """One checked attention array per layer, all for the same examples and tokens."""
+    if isinstance(value, np.ndarray) or hasattr(value, "shape"):
+        raise fail("attention", f"one array of shape {value.shape}", "a sequence with one array per layer")
+    layers = tuple(attention_matrices(f"attention[{index}]", layer) for index, layer in enumerate(value))
+    if not layers:
+        raise fail("attention", "no layers", "at least one array [example, head, query, key]")
+    for index, layer in enumerate(layers):
+        if layer.shape[0] != examples or layer.shape[2] != tokens:
+            raise fail(
+                f"attention[{index}]",
+                f"{layer.shape[0]} examples of {layer.shape[2]} tokens",
+                f"{examples} examples of {tokens} tokens, as in x",
+            )
+    return layers
+
+
+def temperature_value(name: str, value: Any) -> float:
+    """A temperature: one finite number, zero or more."""
+    try:
+        temperature = float(value)
+    except (TypeError, ValueError) as error:
+        raise fail(name, repr(value), "one number") from error
+    if not np.isfinite(temperature) or temperature < 0:
+        raise fail(name, temperature, "a finite number, zero or more")
+    return temperature
+
+
+def positive_integer(name: str, value: Any) -> int:
+    """A whole number, one or more."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise fail(name, repr(value), "a whole number, 1 or more")
+    return int(value)
+
+
+def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
+    """One of the given words."""
+    if value not in choices:
+        raise fail(name, repr(value), "one of " + ", ".join(repr(choice) for choice in choices))
+    return value

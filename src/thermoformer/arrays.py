@@ -1,0 +1,129 @@
+"""A user's own data: an npz file read and checked, nothing in it ever unpickled."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from ._validation import attention_matrices, fail, labels_for, real_array
+from .learning import PathFeatures
+
+_EXPECTED = "y with xi, or y with x and attention_1, attention_2, ..."
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """What `read_arrays` found in a file.
+
+    Fields:
+        features: the attentioned inputs of the training examples.
+        labels: y [example].
+        heads: heads per layer, (H_1..H_L), where the file holds attention; none where it holds attentioned inputs.
+        test_features: the same for examples to predict, if any.
+        test_labels: their labels, if any.
+    """
+
+    features: PathFeatures
+    labels: np.ndarray
+    heads: tuple[int, ...] | None = None
+    test_features: PathFeatures | None = None
+    test_labels: np.ndarray | None = None
+
+    def heads_per_layer(self, given: tuple[int, ...] | None) -> tuple[int, ...]:
+        """The heads of each layer: those of the file, or those given where the file does not say.
+
+        Arguments:
+            given: (H_1..H_L); may be none where the file holds attention.
+        """
+        if given is None and self.heads is None:
+            paths = self.features.paths
+            raise fail("heads", "nothing", f"the heads of each layer, whose product is the {paths} paths of xi")
+        if given is not None and self.heads not in (None, given):
+            raise fail("heads", given, f"{self.heads}, as in the attention of the file")
+        return given or self.heads or ()
+
+
+def read_arrays(path: str | PathLike[str], *, readout: str = "last") -> Arrays:
+    """Training examples, and examples to predict, from an npz file.
+
+    The file holds the labels `y` and either attentioned inputs or tokens with their attention; others are ignored.
+
+    - `xi` [example, path, feature]; optionally `xi_test`.
+    - `x` [example, token, feature] with `attention_1`..`attention_L` [example, head, query, key], layer 1 first;
+      optionally `x_test` with `attention_test_1`..`attention_test_L`.
+    - optionally `y_test` [example].
+
+    Arguments:
+        path: the npz file.
+        readout: the query position of the top layer: "last", "first" or "mean"; used with attention only.
+
+    Example:
+        >>> import tempfile
+        >>> from thermoformer import read_arrays
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(f"{folder}/mine.npz", xi=np.ones((5, 4, 3)), y=np.ones(5))
+        ...     read_arrays(f"{folder}/mine.npz").features
+        PathFeatures(examples=5, paths=4, token_width=3)
+    """
+    found = _load(Path(path))
+    if "y" not in found or ("xi" in found) == ("x" in found):
+        raise fail("file", f"arrays {_names(found)}", _EXPECTED)
+    features, heads = _features(found, "", readout)
+    labels = labels_for("y", found["y"], features.examples)
+    if not any(name in found for name in ("xi_test", "x_test")):
+        if "y_test" in found:
+            raise fail("file", "y_test without inputs", "xi_test, or x_test with attention_test_1, ..., beside it")
+        return Arrays(features, labels, heads)
+
+    test_features, test_heads = _features(found, "_test", readout)
+    if test_heads != heads:
+        raise fail("attention_test", f"heads {test_heads}", f"{heads}, as in the training examples")
+    frame, test_frame = features.values.shape[1:], test_features.values.shape[1:]
+    if test_frame != frame:
+        name = "xi_test" if heads is None else "x_test"
+        raise fail(name, f"{test_frame} [path, feature]", f"{frame}, as in the training examples")
+    test_labels = labels_for("y_test", found["y_test"], test_features.examples) if "y_test" in found else None
+    return Arrays(features, labels, heads, test_features, test_labels)
+
+
+def _load(path: Path) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise fail("file", f"{path}, which is not there", "an existing npz file")
+    if not zipfile.is_zipfile(path):
+        raise fail("file", f"{path}, which is not an npz file", "arrays saved with numpy.savez")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            found = {name: archive[name] for name in archive.files}
+    except ValueError as error:
+        # NumPy refuses to unpickle; the cause is worth naming, the advice it gives (to allow it) is not.
+        raise fail("file", f"{path} with arrays of Python objects", "arrays of numbers only") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        raise fail("file", f"{path}, which is damaged ({error})", "a readable npz file") from error
+    # Members that are not arrays come back as bytes.
+    return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
+
+
+def _features(found: dict[str, np.ndarray], suffix: str, readout: str) -> tuple[PathFeatures, tuple[int, ...] | None]:
+    """Features of the training (no suffix) or test examples, and the heads per layer where attention tells them."""
+    if f"xi{suffix}" in found:
+        xi = real_array(f"xi{suffix}", found[f"xi{suffix}"], ("example", "path", "feature"))
+        return PathFeatures.from_attentioned_inputs(xi), None
+    prefix = f"attention{suffix}_"
+    numbers = sorted(int(name[len(prefix) :]) for name in found if re.fullmatch(rf"{prefix}[1-9]\d*", name))
+    if not numbers or numbers != list(range(1, len(numbers) + 1)):
+        raise fail("file", f"arrays {_names(found)}", f"{prefix}1, {prefix}2, ... beside x{suffix}, one per layer")
+    # Checked here under the names the arrays have in the file; the library would call them x and attention[0].
+    x = real_array(f"x{suffix}", found[f"x{suffix}"], ("example", "token", "feature"))
+    attention = [attention_matrices(f"{prefix}{number}", found[f"{prefix}{number}"]) for number in numbers]
+    features = PathFeatures.from_attention(x, attention, readout)
+    return features, tuple(layer.shape[1] for layer in attention)
+
+
+def _names(found: dict[str, np.ndarray]) -> str:
+    return ", ".join(sorted(found)) or "none"

@@ -1,0 +1,67 @@
+"""What to cite: the library, the papers whose theory it runs, and the software it stands on."""
+
+from __future__ import annotations
+
+from . import __version__
+
+_ENTRIES = r"""
+@software{thermoformer,
+  author  = {{thermoformer developers}},
+  title   = {thermoformer: the statistical mechanics of transformers},
+  version = {VERSION},
+  year    = {2026},
+}
+
+@inproceedings{tiberi2024dissecting,
+  author        = {Tiberi, Lorenzo and Mignacco, Francesca and Irie, Kazuki and Sompolinsky, Haim},
+  title         = {Dissecting the Interplay of Attention Paths in a Statistical Mechanics Theory of Transformers},
+  booktitle     = {Advances in Neural Information Processing Systems},
+  volume        = {37},
+  year          = {2024},
+  eprint        = {2405.15926},
+  archiveprefix = {arXiv},
+}
+
+@misc{poclopez2024dynamical,
+  author        = {Poc-L{\'o}pez, {\'A}ngel and Aguilera, Miguel},
+  title         = {Dynamical Mean-Field Theory of Self-Attention Neural Networks},
+  year          = {2024},
+  eprint        = {2406.07247},
+  archiveprefix = {arXiv},
+}
+
+@software{jax2018github,
+  author = {Bradbury, James and Frostig, Roy and Hawkins, Peter and Johnson, Matthew James and Leary, Chris and
+            Maclaurin, Dougal and Necula, George and Paszke, Adam and Vander{P}las, Jake and
+            Wanderman-{M}ilne, Skye and Zhang, Qiao},
+  title  = {{JAX}: composable transformations of {P}ython+{N}um{P}y programs},
+  url    = {https://github.com/jax-ml/jax},
+  year   = {2018},
+}
+
+@article{kidger2021equinox,
+  author  = {Kidger, Patrick and Garcia, Cristian},
+  title   = {{E}quinox: neural networks in {JAX} via callable {P}y{T}rees and filtered transformations},
+  journal = {Differentiable Programming workshop at Neural Information Processing Systems},
+  year    = {2021},
+}
+
+@misc{rader2024optimistix,
+  author        = {Rader, Jason and Lyons, Terry and Kidger, Patrick},
+  title         = {Optimistix: modular optimisation in {JAX} and {E}quinox},
+  year          = {2024},
+  eprint        = {2402.09983},
+  archiveprefix = {arXiv},
+}
+"""
+
+
+def bibtex() -> str:
+    """BibTeX entries of everything a result of this library rests on.
+
+    Example:
+        >>> from thermoformer import bibtex
+        >>> print(bibtex().splitlines()[0])
+        @software{thermoformer,
+    """
+    return _ENTRIES.strip().replace("VERSION", __version__)

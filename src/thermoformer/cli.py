@@ -1,0 +1,162 @@
+"""The command `thermoformer`: one call of a public function per command.
+
+Rooms are imported inside the commands, so that `thermoformer --help` does not wait for JAX.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from . import __version__
+
+BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 2, 3, 130
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="The statistical mechanics of transformers.",
+)
+screen = Console()
+# Progress and errors go here, so that standard output holds results alone.
+messages = Console(stderr=True)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=lambda on: on and _version())
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="The experiment; without it, the list of experiments.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small size, about a minute.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for what it writes.  [default: results/NAME]")] = None,
+) -> None:
+    """Run an experiment by name, or list them."""
+    folder = out or Path("results") / (name or "")
+    with _plain_errors(kept=folder):
+        from .experiments import EXPERIMENTS, console_progress
+
+        if name is None:
+            table = Table("name", "what it shows", "quick")
+            for experiment in EXPERIMENTS.values():
+                table.add_row(experiment.name, experiment.summary, experiment.quick_time)
+            screen.print(table)
+            return
+        if name not in EXPERIMENTS:
+            _stop(f"experiment: got {name!r}; expected one of {', '.join(EXPERIMENTS)}", BAD_INPUT)
+        with console_progress(messages) as progress:
+            page = EXPERIMENTS[name].run(folder, quick=quick, seed=seed, progress=progress)
+        screen.print(Text(f"Page: {page}"), soft_wrap=True)
+
+
+@app.command()
+def solve(
+    file: Annotated[Path, typer.Argument(help="npz file: y with xi, or y with x and attention_1, attention_2, ...")],
+    width: Annotated[str, typer.Option(help="One width, or N_1..N_L and N_a separated by commas.")],
+    temperature: Annotated[float, typer.Option(help="Variance of the observation noise.")],
+    heads: Annotated[str | None, typer.Option(help="Heads per layer, as in 2,2; needed with xi only.")] = None,
+    variance: Annotated[str, typer.Option(help="One prior variance, or σ0², σ1²..σL², σa² with commas.")] = "1.0",
+    readout: Annotated[
+        Literal["last", "first", "mean"], typer.Option(help="Query position that is read; used with x only.")
+    ] = "last",
+    form: Annotated[
+        Literal["auto", "pairs", "features", "dual"], typer.Option(help="How the kernel is computed.")
+    ] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Solve the theory for your own arrays.
+
+    The file may also hold xi_test, or x_test with attention_test_1, ..., and y_test: then their predictions come too.
+    """
+    with _plain_errors(), messages.status("Solving"):
+        widths = _one_or_more(_numbers("width", width, int))
+        variances = _one_or_more(_numbers("variance", variance, float))
+        given = None if heads is None else _numbers("heads", heads, int)
+
+        from ._report import solution_report, solution_tables
+        from .arrays import read_arrays
+        from .learning import Architecture
+        from .learning import solve as solve_theory
+
+        arrays = read_arrays(file, readout=readout)
+        arch = Architecture(heads=arrays.heads_per_layer(given), widths=widths, variances=variances)
+        solution = solve_theory(arch, arrays.features, arrays.labels, temperature=temperature, form=form)
+        report = solution_report(arrays, solution)
+    if as_json:
+        typer.echo(json.dumps(report, ensure_ascii=False, allow_nan=False))
+        return
+    for table in solution_tables(report):
+        screen.print(table)
+
+
+@app.command()
+def cite() -> None:
+    """Print BibTeX of what to cite."""
+    from .citations import bibtex
+
+    typer.echo(bibtex())
+
+
+def _version() -> NoReturn:
+    typer.echo(f"thermoformer {__version__}")
+    raise typer.Exit
+
+
+def _numbers(name: str, text: str, kind: type[int] | type[float]) -> tuple:
+    try:
+        return tuple(kind(part) for part in text.split(","))
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        _stop(f"{name}: got {text!r}; expected {what} separated by commas", BAD_INPUT)
+
+
+def _one_or_more(numbers: tuple) -> Any:
+    """A single number is handed over bare: the library broadcasts it."""
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+@contextmanager
+def _plain_errors(kept: Path | None = None) -> Iterator[None]:
+    """Errors that a user can mend are one line and an exit code; anything else is a bug and keeps its traceback."""
+    try:
+        yield
+    except typer.Exit:  # a RuntimeError by descent
+        raise
+    except KeyboardInterrupt:
+        files = [file for file in kept.rglob("*") if file.is_file()] if kept else []
+        held = f"{kept} holds {len(files)} files, and the same command goes on from there"
+        _stop(f"Interrupted; {held if files else 'nothing was written'}", INTERRUPTED)
+    except (ValueError, OSError) as error:
+        _stop(str(error), BAD_INPUT)
+    except RuntimeError as error:
+        from .learning import ConvergenceError
+
+        if not isinstance(error, ConvergenceError):
+            raise
+        _stop(str(error), NOT_CONVERGED)
+
+
+def _stop(message: str, code: int) -> NoReturn:
+    messages.print(Text(" ".join(message.split()), style="red"), soft_wrap=True)
+    raise typer.Exit(code)

@@ -1,0 +1,9 @@
+"""Experiments: the papers' and ours, one file each: config to data to figures to a page.
+
+`EXPERIMENTS` lists them by name; an experiment's code is imported when it runs.
+"""
+
+from ._registry import EXPERIMENTS, Experiment
+from .progress import Progress, console_progress
+
+__all__ = ["EXPERIMENTS", "Experiment", "Progress", "console_progress"]

@@ -1,0 +1,51 @@
+"""The list of experiments."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from .progress import Progress
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment that can be run by name.
+
+    Fields:
+        name: what it is called on the command line.
+        summary: one line on what it shows.
+        quick_time: about how long the quick size takes on two cores.
+        module: the module of this package with its `run`.
+    """
+
+    name: str
+    summary: str
+    quick_time: str
+    module: str
+
+    def run(self, out: str | Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
+        """Runs the experiment and returns the path of its page.
+
+        Arguments:
+            out: folder for the data, figures and page; made if missing. Points finished there before are kept.
+            quick: the small size.
+            seed: all random numbers follow from it.
+            progress: called as progress(done, total, message) along the way.
+        """
+        module = importlib.import_module(f".{self.module}", __package__)
+        return module.run(Path(out), quick=quick, seed=seed, progress=progress)
+
+
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in (
+        Experiment(
+            name="markov",
+            summary="Hidden-Markov classification: narrow networks find the good attention path, wide ones do not",
+            quick_time="under a minute",
+            module="markov",
+        ),
+    )
+}

@@ -1,0 +1,316 @@
+"""Hidden-Markov classification at every width (experiments §1): config to data; `markov_report` makes the page."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from .._validation import fail, positive_integer, real_array, temperature_value
+from ..learning import (
+    Architecture,
+    PathFeatures,
+    Solution,
+    bilinear_attention,
+    gaussian_process,
+    label_alignment,
+    solve_grid,
+)
+from ..tasks import HiddenMarkovTask
+from . import store
+from .progress import Progress, silent
+
+QUICK_SEEDS = 3
+
+_TRAINING, _TEST, _HEADS = 0, 1, 2  # what a seed is for
+
+
+@dataclass(frozen=True)
+class MarkovVariant:
+    """One choice of heads and noise.
+
+    Fields:
+        name: how the variant is called in data and figures.
+        perpendicular_noise: σ_⊥ of the task.
+        heads: kinds of head of layer 1 and of layer 2, "good" first in layer 1 and "uniform" first in layer 2, so that
+            path 0 is the good path: good, then uniform.
+    """
+
+    name: str
+    perpendicular_noise: float
+    heads: tuple[tuple[str, ...], tuple[str, ...]]
+
+    @property
+    def slug(self) -> str:
+        """The name without spaces, for names of variables and files."""
+        return self.name.replace(" ", "_")
+
+    def architecture(self, width: int = 1, variance: float = 1.0) -> Architecture:
+        """The network with these heads."""
+        return Architecture(tuple(len(layer) for layer in self.heads), width, variance)
+
+    @property
+    def denoises_everywhere(self) -> bool:
+        """Whether all paths average in layer 2, so that good + denoising is simply every path."""
+        return set(self.heads[1]) == {"uniform"}
+
+    @property
+    def path_names(self) -> tuple[str, ...]:
+        """The heads along each path, layer 1 first."""
+        return self.architecture().path_names(self.heads)
+
+
+FOUR_PATHS = MarkovVariant("4 paths", 1.0, (("good", "random"), ("uniform", "random")))
+TWO_PATHS = MarkovVariant("2 paths", 5.0, (("good", "uniform"), ("uniform",)))
+
+
+@dataclass(frozen=True)
+class MarkovConfig:
+    """Everything that decides the numbers of a run.
+
+    Arguments:
+        seeds: how many independent repetitions, each with its own sequences and random heads.
+        seed: where the repetitions' seeds derive from: repetition i uses (seed, i), whatever else is run.
+        widths: N, finite; the Gaussian process (N → ∞) always comes on top.
+        components: principal components whose overlap with the labels is kept, at most training_examples.
+
+    Example:
+        >>> MarkovConfig(seeds=2).widths
+        (10, 30, 50, 100, 300, 500, 1000)
+    """
+
+    seeds: int = 10
+    seed: int = 0
+    widths: tuple[int, ...] = (10, 30, 50, 100, 300, 500, 1000)
+    training_examples: int = 100
+    test_examples: int = 1000
+    temperature: float = 0.01
+    variance: float = 1.0
+    components: int = 30
+    tokens: int = 30
+    feature_width: int = 200
+    variants: tuple[MarkovVariant, ...] = (FOUR_PATHS, TWO_PATHS)
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "training_examples", "test_examples", "components"):
+            positive_integer(name, getattr(self, name))
+        if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
+            raise fail("seed", repr(self.seed), "a whole number, zero or more")
+        if not self.widths or list(self.widths) != sorted({positive_integer("widths", width) for width in self.widths}):
+            raise fail("widths", self.widths, "at least one width, in ascending order")
+        if self.components > self.training_examples:
+            raise fail("components", self.components, f"at most {self.training_examples}, the training examples")
+        if not self.variants:
+            raise fail("variants", "nothing", "at least one variant")
+        temperature_value("temperature", self.temperature)
+        if not real_array("variance", self.variance, ()) > 0:
+            raise fail("variance", self.variance, "a number above 0")
+
+    @property
+    def config_hash(self) -> str:
+        """Equal for configs whose repetitions have the same numbers, so that more seeds can be added to a run."""
+        return store.fingerprint(self, apart_from=("seeds",))
+
+    @property
+    def is_published_task(self) -> bool:
+        """Whether task and theory are the published ones; seeds, widths and components are free."""
+        free = {"seeds": self.seeds, "seed": self.seed, "widths": self.widths, "components": self.components}
+        return dataclasses.replace(MarkovConfig(), **free) == self
+
+    def task(self, variant: MarkovVariant) -> HiddenMarkovTask:
+        """The task of a variant."""
+        return HiddenMarkovTask(variant.perpendicular_noise, tokens=self.tokens, feature_width=self.feature_width)
+
+
+def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
+    """The experiment at its usual or quick size; returns the path of its page (see `Experiment.run`)."""
+    config = MarkovConfig(seed=seed, seeds=QUICK_SEEDS) if quick else MarkovConfig(seed=seed)
+    return run_markov(config, out, progress=progress)
+
+
+def run_markov(config: MarkovConfig, out: str | Path, *, progress: Progress | None = None) -> Path:
+    """Data, figures, table and page of the experiment into a folder; returns the path of the page.
+
+    Repetitions that a run with the same settings finished in this folder are reused.
+    """
+    from .markov_report import write_report  # matplotlib is slow to import: only when something is drawn
+
+    out = Path(out)
+    progress = progress or silent
+    dataset = markov_data(config, file=out / "markov.nc", progress=progress)
+    steps = len(dataset.seed) * len(config.variants)
+    progress(steps, steps, "figures and page")
+    page = write_report(dataset, config, out)
+    progress(steps, steps, "done")
+    return page
+
+
+def markov_data(
+    config: MarkovConfig, *, file: str | Path | None = None, progress: Progress | None = None
+) -> xr.Dataset:
+    """The numbers of the experiment.
+
+    Arguments:
+        file: a netCDF file to keep finished repetitions in and to go on from.
+        progress: called as progress(done, total, message).
+
+    Returns:
+        A Dataset with the dimensions variant, seed (repetition) and width, where the infinite width is the Gaussian
+        process: `accuracy`, `accuracy_diagonal` (of U only), `expected_accuracy`, `bias`, `variance`, `log_evidence`,
+        `converged`, `reference_accuracy`, one `order_parameter_…` per variant, and, at the smallest and the infinite
+        width, `label_overlap` and `kernel`. With a file, it holds every repetition finished there, even if more than
+        asked for.
+    """
+    progress = progress or silent
+    finished = store.load(Path(file), config.config_hash) if file is not None else None
+    done = set() if finished is None else set(finished.seed.values.tolist())
+    steps = len(done | set(range(config.seeds))) * len(config.variants)
+    step = len(done) * len(config.variants)
+    for index in range(config.seeds):
+        if index in done:
+            continue
+        parts = []
+        for number, variant in enumerate(config.variants):
+            progress(step, steps, f"{variant.name}, seed {index + 1} of {config.seeds}")
+            parts.append(_variant_data(config, number, index))
+            step += 1
+        one = _join_variants(config, parts).expand_dims(seed=[index])
+        finished = one if finished is None else _concat([finished, one], "seed").sortby("seed")
+        if file is not None:
+            store.save(_described(finished, config), Path(file), config.config_hash)
+    assert finished is not None  # there is at least one seed
+    return _described(finished, config)
+
+
+def path_features(
+    config: MarkovConfig, variant_number: int, index: int
+) -> tuple[PathFeatures, np.ndarray, PathFeatures, np.ndarray]:
+    """Training features and labels, test features and labels of one repetition."""
+    variant = config.variants[variant_number]
+    task = config.task(variant)
+
+    def seed(*purpose: int) -> tuple[int, ...]:
+        return (config.seed, index, variant_number, *purpose)
+
+    training = task.sample(config.training_examples, seed=seed(_TRAINING))
+    test = task.sample(config.test_examples, seed=seed(_TEST))
+    x = np.concatenate([training.x, test.x])
+    attention = []
+    for layer, kinds in enumerate(variant.heads):
+        weights = [task.head(kind, seed=seed(_HEADS, layer, head)) for head, kind in enumerate(kinds)]
+        attention.append(bilinear_attention(x, np.stack(weights)))
+    features = PathFeatures.from_attention(x, attention, readout="last")
+    split = config.training_examples
+    return features[:split], training.labels, features[split:], test.labels
+
+
+def gp_references(variant: MarkovVariant) -> dict[str, tuple[Architecture, list[int]]]:
+    """The two GP references: the good path alone, and all paths that average in layer 2 (good + denoising)."""
+    in_layer_1, in_layer_2 = np.array(variant.heads[0]), np.array(variant.heads[1])
+    heads = variant.architecture().path_heads()
+    denoising = np.flatnonzero(in_layer_2[heads[:, 1]] == "uniform").tolist()
+    return {
+        "good path": (Architecture((1, 1), 1), [0]),
+        "good + denoising": (Architecture((len(in_layer_1), len(denoising) // len(in_layer_1)), 1), denoising),
+    }
+
+
+def _variant_data(config: MarkovConfig, variant_number: int, index: int) -> xr.Dataset:
+    variant = config.variants[variant_number]
+    training, labels, test, test_labels = path_features(config, variant_number, index)
+    arch = variant.architecture(config.widths[0], config.variance)
+    # One point that does not converge must not end the run: it is marked in the data, and the page says so.
+    grid = solve_grid(arch, training, labels, widths=config.widths, temperatures=config.temperature, throw=False)
+    solutions = [grid.at(width=width, temperature=config.temperature) for width in config.widths]
+    solutions.append(gaussian_process(arch, training, labels, temperature=config.temperature))
+
+    predictions = [solution.predict(test) for solution in solutions]
+    kernels = [np.asarray(solution.kernel(training)) for solution in (solutions[0], solutions[-1])]
+    references = [
+        gaussian_process(
+            reference.replace(variances=config.variance), training.select(paths), labels, temperature=config.temperature
+        )
+        .predict(test.select(paths))
+        .accuracy(test_labels)
+        for reference, paths in gp_references(variant).values()
+    ]
+    order = f"order_parameter_{variant.slug}"
+    return xr.Dataset(
+        {
+            "accuracy": ("width", [float(p.accuracy(test_labels)) for p in predictions]),
+            "accuracy_diagonal": ("width", [_diagonal_accuracy(s, test, test_labels) for s in solutions]),
+            "expected_accuracy": ("width", [float(p.expected_accuracy(test_labels)) for p in predictions]),
+            "bias": ("width", [float(p.bias(test_labels)) for p in predictions]),
+            "variance": ("width", [float(p.mean_variance()) for p in predictions]),
+            "log_evidence": ("width", [float(s.log_evidence) for s in solutions]),
+            "converged": ("width", [bool(s.converged) for s in solutions]),
+            "label_overlap": (
+                ("kernel_width", "component"),
+                [np.asarray(label_alignment(kernel, labels, components=config.components)) for kernel in kernels],
+            ),
+            "reference_accuracy": ("reference", [float(value) for value in references]),
+            "kernel": (("kernel_width", "example", "other_example"), kernels),
+            order: (("width", *_path_axes(variant)), [np.asarray(s.order_parameter) for s in solutions]),
+        },
+        {"label": ("example", labels)},
+    )
+
+
+def _diagonal_accuracy(solution: Solution, test: PathFeatures, test_labels: np.ndarray) -> float:
+    """Accuracy when the paths are weighted but not correlated: the off-diagonal entries of U set to zero."""
+    diagonal = jnp.diag(jnp.diag(solution.order_parameter))
+    return float(solution.with_order_parameter(diagonal).predict(test).accuracy(test_labels))
+
+
+def _path_axes(variant: MarkovVariant) -> tuple[str, str]:
+    return f"path_{variant.slug}", f"other_path_{variant.slug}"
+
+
+def _join_variants(config: MarkovConfig, parts: list[xr.Dataset]) -> xr.Dataset:
+    """One Dataset with a variant axis; order parameters, whose sizes differ, stay apart."""
+    orders = [f"order_parameter_{variant.slug}" for variant in config.variants]
+    shared = _concat([part.drop_vars(order) for part, order in zip(parts, orders, strict=True)], "variant")
+    return shared.assign({order: part[order] for part, order in zip(parts, orders, strict=True)})
+
+
+def _concat(parts: list[xr.Dataset], axis: str) -> xr.Dataset:
+    """Datasets side by side; coordinates must agree."""
+    return xr.concat(parts, axis, data_vars="all", coords="minimal", compat="equals", join="exact")
+
+
+_LONG_NAMES = {
+    "accuracy": "test accuracy of the sign of the mean predictor",
+    "accuracy_diagonal": "test accuracy with the diagonal of U only",
+    "expected_accuracy": "expected test accuracy of one network from the posterior",
+    "bias": "mean squared difference of mean predictor and label on the test set",
+    "variance": "mean predictor variance on the test set",
+    "log_evidence": "log evidence of the training labels",
+    "converged": "whether the solver met its tolerance",
+    "label_overlap": "overlap |v_k . y| / sqrt(P) of the labels with the principal components of the kernel",
+    "reference_accuracy": "test accuracy of the Gaussian process with a part of the paths",
+    "kernel": "kernel of the training examples, without temperature",
+}
+
+
+def _described(dataset: xr.Dataset, config: MarkovConfig) -> xr.Dataset:
+    """The Dataset with its coordinates, long names and the config it came from."""
+    widths = np.array([*config.widths, np.inf])
+    coordinates = {
+        "variant": [variant.name for variant in config.variants],
+        "width": ("width", widths, {"long_name": "width N; infinite: Gaussian process"}),
+        "kernel_width": ("kernel_width", widths[[0, -1]], {"long_name": "widths at which kernels are kept"}),
+        "component": np.arange(1, config.components + 1),
+        "reference": list(gp_references(config.variants[0])),
+    }
+    for variant in config.variants:
+        coordinates |= {axis: list(variant.path_names) for axis in _path_axes(variant)}
+    dataset = dataset.assign_coords(coordinates)
+    for name, variable in dataset.data_vars.items():
+        variable.attrs["long_name"] = _LONG_NAMES.get(str(name), "order parameter U between attention paths")
+    fields = dataclasses.asdict(config) | {"seeds": dataset.sizes["seed"]}
+    return dataset.assign_attrs(title="Hidden-Markov classification", config=json.dumps(fields))

@@ -1,0 +1,78 @@
+"""The hidden-Markov experiment beside the published numbers (experiments §1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from .markov import MarkovConfig
+
+# Test accuracy in %, one seed (experiments §1); infinite width is the Gaussian process.
+_WIDTHS = (10, 30, 50, 100, 300, 500, 1000, np.inf)
+PUBLISHED = {
+    ("4 paths", "accuracy"): dict(zip(_WIDTHS, (96.4, 96.1, 94.5, 91.1, 85.5, 84.0, 83.4, 82.6), strict=True)),
+    ("4 paths", "accuracy_diagonal"): dict(zip(_WIDTHS, (96.0, 95.1, 93.4, 90.3, 85.0, 83.7, 83.1), strict=False)),
+    ("2 paths", "accuracy"): dict(zip(_WIDTHS, (95.7, 95.5, 95.4, 92.5, 88.1, 86.2, 85.7, 84.3), strict=True)),
+    ("2 paths", "accuracy_diagonal"): dict(zip(_WIDTHS, (86.2, 85.8, 85.7, 85.8, 84.8, 84.5, 84.2), strict=False)),
+}
+PUBLISHED_REFERENCES = {("4 paths", "good path"): 94.0, ("4 paths", "good + denoising"): 95.5}
+PUBLISHED_LARGEST_OVERLAP = {
+    ("4 paths", 10): 0.845,
+    ("4 paths", np.inf): 0.361,
+    ("2 paths", 10): 0.902,
+    ("2 paths", np.inf): 0.367,
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One accuracy, in %, beside the published one (nan where none was published)."""
+
+    variant: str
+    predictor: str
+    width: float
+    mean: float
+    spread: float
+    seeds: int
+    published: float
+
+    @property
+    def difference(self) -> float:
+        """Ours minus published."""
+        return self.mean - self.published
+
+
+def published_accuracies(config: MarkovConfig, variant: str, predictor: str) -> dict[float, float]:
+    """Published accuracies in % by width; none where the config is of another task than the published one."""
+    return PUBLISHED.get((variant, predictor), {}) if config.is_published_task else {}
+
+
+def published_overlaps(config: MarkovConfig, variant: str) -> dict[float, float]:
+    """Published largest label overlaps by width, as above."""
+    found = {width: value for (name, width), value in PUBLISHED_LARGEST_OVERLAP.items() if name == variant}
+    return found if config.is_published_task else {}
+
+
+def compare(dataset: xr.Dataset, config: MarkovConfig) -> list[Comparison]:
+    """Every accuracy of the run with its published counterpart."""
+    rows = []
+    for variant in dataset.variant.values.tolist():
+        chosen = dataset.sel(variant=variant)
+        for predictor in ("accuracy", "accuracy_diagonal"):
+            published = published_accuracies(config, variant, predictor)
+            for width in dataset.width.values.tolist():
+                values = chosen[predictor].sel(width=width)
+                rows.append(_comparison(variant, predictor, width, values, published.get(width, np.nan)))
+        for reference in dataset.reference.values.tolist():
+            known = PUBLISHED_REFERENCES.get((variant, reference), np.nan) if config.is_published_task else np.nan
+            values = chosen.reference_accuracy.sel(reference=reference)
+            rows.append(_comparison(variant, f"GP, {reference}", np.inf, values, known))
+    return rows
+
+
+def _comparison(variant: str, predictor: str, width: float, values: xr.DataArray, published: float) -> Comparison:
+    percent = 100 * values.values
+    spread = float(percent.std(ddof=1)) if len(percent) > 1 else 0.0
+    return Comparison(variant, predictor, width, float(percent.mean()), spread, len(percent), published)

@@ -1,0 +1,111 @@
+"""The look that all figures share, and the saver that makes equal figures equal files."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from .._validation import positive_integer
+
+# Okabe and Ito's colours: told apart with every common kind of colour vision, and in grey by their lightness.
+PALETTE = {
+    "blue": "#0072B2",
+    "vermilion": "#D55E00",
+    "green": "#009E73",
+    "purple": "#CC79A7",
+    "orange": "#E69F00",
+    "sky": "#56B4E9",
+    "black": "#000000",
+    "grey": "#6E6E6E",
+}
+
+# White at zero; blue and red stay apart for colour-blind readers, unlike red and green.
+DIVERGING = "RdBu_r"
+SEQUENTIAL = "viridis"
+
+_STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",  # ships with matplotlib: the same glyphs, so the same files, everywhere
+    "font.size": 11,
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "axes.labelsize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": False,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5.5,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+    "figure.facecolor": "white",
+}
+
+_SAVE_STYLE: dict[Any, Any] = {"svg.hashsalt": "thermoformer", "svg.fonttype": "path"}
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def styled(draw: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Runs a drawing function in the shared style and leaves the user's own settings as they were."""
+
+    @functools.wraps(draw)
+    def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        with matplotlib.rc_context(_STYLE):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+@styled
+def figure_grid(
+    rows: int = 1, columns: int = 1, *, size: tuple[float, float] = (4.5, 3.4)
+) -> tuple[Figure, np.ndarray]:
+    """A figure with a grid of Axes [row, column], outside pyplot.
+
+    Arguments:
+        rows, columns: panels down and across.
+        size: width and height of one panel in inches.
+
+    Example:
+        >>> figure, axes = figure_grid(1, 2)
+        >>> axes.shape
+        (1, 2)
+    """
+    rows, columns = positive_integer("rows", rows), positive_integer("columns", columns)
+    figure = Figure(figsize=(columns * size[0], rows * size[1]))
+    figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.08)
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def axes_or_new(ax: Axes | None, size: tuple[float, float] = (4.5, 3.4)) -> Axes:
+    """The given Axes, or the one Axes of a new figure."""
+    return figure_grid(size=size)[1][0, 0] if ax is None else ax
+
+
+def save(figure: Figure, stem: str | Path) -> tuple[Path, Path]:
+    """Writes a figure as PNG and SVG; the same figure gives the same bytes every time.
+
+    Arguments:
+        stem: path without an ending; folders that are missing are made.
+
+    Returns:
+        The paths of the PNG and of the SVG.
+    """
+    stem = Path(stem)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    png, svg = stem.with_name(stem.name + ".png"), stem.with_name(stem.name + ".svg")
+    with matplotlib.rc_context(_SAVE_STYLE):
+        figure.savefig(png, dpi=200, metadata={"Software": "thermoformer"})
+        figure.savefig(svg, dpi=200, metadata={"Date": None, "Creator": "thermoformer"})
+    return png, svg

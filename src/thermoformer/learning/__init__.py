@@ -1,0 +1,55 @@
+"""Bayesian learning over attention paths: from tokens to predictions at any width."""
+
+from .evidence import EvidenceChoice, choose_by_evidence, evidence_scores
+from .grid import SolutionGrid, solve_grid
+from .heads import (
+    attention_from_logits,
+    bilinear_attention,
+    given_attention,
+    join_heads,
+    query_key_attention,
+    random_attention,
+    uniform_attention,
+)
+from .network import Architecture, Weights, forward, prior_weights
+from .order import effective_path_weights, order_parameter_from_weights
+from .paths import PathFeatures, path_attention
+from .predictor import Prediction, Predictor, label_alignment, predictor
+from .saddle import ConvergenceError, Solution, Stats, gaussian_process, solve, whitened_hessian
+from .scores import HeadScores, head_scores, path_scores
+
+__all__ = [
+    "Architecture",
+    "ConvergenceError",
+    "EvidenceChoice",
+    "HeadScores",
+    "PathFeatures",
+    "Prediction",
+    "Predictor",
+    "Solution",
+    "SolutionGrid",
+    "Stats",
+    "Weights",
+    "attention_from_logits",
+    "bilinear_attention",
+    "choose_by_evidence",
+    "effective_path_weights",
+    "evidence_scores",
+    "forward",
+    "gaussian_process",
+    "given_attention",
+    "head_scores",
+    "join_heads",
+    "label_alignment",
+    "order_parameter_from_weights",
+    "path_attention",
+    "path_scores",
+    "predictor",
+    "prior_weights",
+    "query_key_attention",
+    "random_attention",
+    "solve",
+    "solve_grid",
+    "uniform_attention",
+    "whitened_hessian",
+]

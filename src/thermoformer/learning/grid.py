@@ -1,0 +1,167 @@
+"""Solutions over a grid of widths and temperatures, in one compiled program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._validation import fail, labels_for, positive_integer, temperature_value
+from .action import Setting
+from .kernels import Problem
+from .minimise import Minimum
+from .network import Architecture, order_sizes
+from .paths import PathFeatures
+from .saddle import (
+    TOLERANCE,
+    ConvergenceError,
+    Solution,
+    one_minimum,
+    ready_search,
+    reason_for,
+    solution_at,
+    try_harder,
+)
+
+if TYPE_CHECKING:
+    import xarray
+
+
+@dataclass(frozen=True, eq=False)
+class SolutionGrid:
+    """Solutions over widths × temperatures on one training set.
+
+    Fields:
+        widths, temperatures: the axes.
+        order_parameter: U^1 [width, temperature, path, path].
+        action, energy, entropy, log_evidence, converged: [width, temperature].
+    """
+
+    widths: tuple[Any, ...]
+    temperatures: tuple[float, ...]
+    solutions: tuple[tuple[Solution, ...], ...]
+
+    def at(self, *, width: Any, temperature: float | None = None) -> Solution:
+        """The solution at one width (and temperature, where there are several)."""
+        if width not in self.widths:
+            raise fail("width", width, f"one of {self.widths}")
+        if temperature is None and len(self.temperatures) == 1:
+            temperature = self.temperatures[0]
+        if temperature not in self.temperatures:
+            raise fail("temperature", temperature, f"one of {self.temperatures}")
+        return self.solutions[self.widths.index(width)][self.temperatures.index(temperature)]
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        if name not in ("order_parameter", "action", "energy", "entropy", "log_evidence", "converged"):
+            raise AttributeError(name)
+        return np.array([[getattr(solution, name) for solution in row] for row in self.solutions])
+
+    def to_xarray(self) -> xarray.Dataset:
+        """All of it with named axes (widths that differ by layer are named by their position)."""
+        import xarray
+
+        names = list(self.solutions[0][0].architecture.path_names())
+        axes = ("width", "temperature")
+        data = {
+            name: (axes, getattr(self, name)) for name in ("action", "energy", "entropy", "log_evidence", "converged")
+        }
+        data["order_parameter"] = ((*axes, "path", "path_other"), self.order_parameter)
+        simple = all(np.ndim(width) == 0 for width in self.widths)
+        coordinates = {
+            "width": list(self.widths) if simple else [str(width) for width in self.widths],
+            "temperature": list(self.temperatures),
+            "path": names,
+            "path_other": names,
+        }
+        return xarray.Dataset(data, coords=coordinates)
+
+
+def solve_grid(
+    arch: Architecture,
+    features: PathFeatures,
+    labels: Any,
+    *,
+    widths: Any,
+    temperatures: Any,
+    form: str = "auto",
+    method: str = "auto",
+    tolerance: float = TOLERANCE,
+    max_steps: int = 1000,
+    batch: int | None = None,
+    throw: bool = True,
+) -> SolutionGrid:
+    """`solve` for every width and temperature in one compiled program, batched with vmap.
+
+    Arguments:
+        widths: a sequence; each entry a number, or L+1 numbers.
+        temperatures: a number or a sequence.
+        batch: how many points run side by side under vmap; none takes one on a CPU, and what memory allows elsewhere.
+        throw: raise `ConvergenceError`, naming the points, where any has no minimum.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> feats = PathFeatures.from_attentioned_inputs(rng.normal(size=(30, 2, 8)))
+        >>> y = np.sign(rng.normal(size=30))
+        >>> grid = solve_grid(Architecture((2,), 1), feats, y, widths=[5, 50], temperatures=0.1)
+        >>> grid.order_parameter.shape
+        (2, 1, 2, 2)
+    """
+    y = labels_for("labels", labels, features.examples)
+    width_axis = tuple(tuple(width) if np.ndim(width) else width for width in _axis("widths", widths))
+    temperature_axis = tuple(temperature_value("temperatures", value) for value in _axis("temperatures", temperatures))
+    architectures = [arch.replace(widths=width) for width in width_axis]
+    max_steps = positive_integer("max_steps", max_steps)
+    problem, first = ready_search(arch, features, y, min(temperature_axis), form, method)
+    points = [Setting.of(one, value) for one in architectures for value in temperature_axis]
+    settings = jax.tree.map(lambda *parts: jnp.stack(parts), *points)
+    batch = batch or _points_at_once(problem, first, len(points))
+    minima = _minimise_all(problem, arch.heads, settings, tolerance, max_steps, first, batch)
+    found = []
+    for index, (one, value) in enumerate((one, value) for one in architectures for value in temperature_axis):
+        minimum = Minimum(*(part[index] for part in minima))
+        solution = solution_at(one, value, problem, minimum, first, tolerance)
+        found.append(try_harder(solution, tolerance, max_steps) if method == "auto" else solution)
+    failed = [solution for solution in found if not solution.converged]
+    if throw and failed:
+        places = ", ".join(f"(widths {one.architecture.widths}, temperature {one.temperature:g})" for one in failed)
+        raise ConvergenceError(f"{len(failed)} of {len(found)} points: {places}. {reason_for(failed[0], tolerance)}")
+    rows = tuple(
+        tuple(found[start : start + len(temperature_axis)]) for start in range(0, len(found), len(temperature_axis))
+    )
+    return SolutionGrid(width_axis, temperature_axis, rows)
+
+
+@partial(jax.jit, static_argnames=("heads", "max_steps", "method", "batch"))
+def _minimise_all(
+    problem: Problem, heads: tuple, settings: Setting, tolerance: float, max_steps: int, method: str, batch: int
+) -> Minimum:
+    start = jnp.zeros(sum(size * (size + 1) // 2 for size in order_sizes(heads)))
+
+    def at(setting: Setting) -> Minimum:
+        return one_minimum(problem, heads, setting, start, tolerance, max_steps, method)
+
+    return jax.lax.map(at, settings, batch_size=batch if batch > 1 else None)
+
+
+def _axis(name: str, value: Any) -> list[Any]:
+    values = [value] if np.ndim(value) == 0 else list(value)
+    if not values:
+        raise fail(name, "nothing", "at least one entry")
+    return values
+
+
+def _points_at_once(problem: Problem, method: str, points: int) -> int:
+    """One on a CPU, whose batched products are slower than single ones; else what half a gigabyte holds."""
+    if jax.default_backend() == "cpu":
+        return 1
+    size = problem.features.shape[0] ** 2
+    if problem.pairs is not None and method == "newton":
+        size *= 3 * problem.pairs.shape[0]
+    elif problem.pairs is None:
+        size += 3 * problem.features.size
+    return int(np.clip(5e8 / (8 * size), 1, points))

@@ -1,0 +1,162 @@
+"""Heads: tokens to attention matrices [example, head, query, key] (learning §1).
+
+Every function returns rows that sum to 1 over keys. A layer that mixes kinds of heads is put together with
+`join_heads`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._precision import MATMUL_PRECISION
+from .._validation import attention_matrices, fail, positive_integer, real_array
+from ._keys import KeyLike, as_key
+
+Attention = Float[Array, "example head query key"]
+
+
+def attention_from_logits(logits: Any, *, causal: bool = False, hard: bool = False) -> Attention:
+    """Softmax over keys of logits [example, head, query, key].
+
+    Arguments:
+        logits: any finite numbers, [example, head, query, key].
+        causal: a query sees its own position and earlier ones only.
+        hard: all weight on the largest logit (shared equally among exact ties) in place of the softmax.
+
+    Example:
+        >>> import numpy as np
+        >>> attention_from_logits(np.zeros((1, 1, 2, 2)), causal=True)[0, 0].tolist()
+        [[1.0, 0.0], [0.5, 0.5]]
+    """
+    logits = jnp.asarray(real_array("logits", logits, ("example", "head", "query", "key")))
+    if logits.shape[2] != logits.shape[3]:
+        raise fail("logits", f"shape {logits.shape}", "as many queries as keys")
+    return _normalise(logits, causal, hard)
+
+
+def bilinear_attention(x: Any, weights: Any, *, causal: bool = False, hard: bool = False) -> Attention:
+    """Attention with logits x_qᵀ W x_k, no scaling (learning §1).
+
+    Arguments:
+        x: tokens [example, token, feature].
+        weights: W [head, query feature, key feature].
+        causal, hard: as in `attention_from_logits`.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.eye(3)[None]
+        >>> bilinear_attention(x, np.eye(3)[None] * 50)[0, 0].round(3).tolist()
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    x = _tokens(x)
+    weights = real_array("weights", weights, ("head", "query feature", "key feature"))
+    if weights.shape[1:] != (x.shape[2], x.shape[2]):
+        raise fail("weights", f"shape {weights.shape}", f"[head, {x.shape[2]}, {x.shape[2]}] for tokens of that width")
+    logits = jnp.einsum("pqi,hij,pkj->phqk", x, weights, x, precision=MATMUL_PRECISION)
+    return _normalise(logits, causal, hard)
+
+
+def query_key_attention(x: Any, queries: Any, keys: Any, *, causal: bool = False, hard: bool = False) -> Attention:
+    """Attention with logits (Q x_q)·(K x_k)/√G (learning §1).
+
+    Arguments:
+        x: tokens [example, token, feature].
+        queries, keys: Q and K [head, G, feature].
+        causal, hard: as in `attention_from_logits`.
+
+    Example:
+        >>> import numpy as np
+        >>> query_key_attention(np.ones((1, 2, 3)), np.ones((1, 4, 3)), np.ones((1, 4, 3)))[0, 0].tolist()
+        [[0.5, 0.5], [0.5, 0.5]]
+    """
+    x = _tokens(x)
+    queries = real_array("queries", queries, ("head", "G", "feature"))
+    keys = real_array("keys", keys, ("head", "G", "feature"))
+    if queries.shape != keys.shape:
+        raise fail("keys", f"shape {keys.shape}", f"the shape of queries, {queries.shape}")
+    if queries.shape[2] != x.shape[2]:
+        raise fail("queries", f"feature width {queries.shape[2]}", f"{x.shape[2]}, the width of the tokens in x")
+    q = jnp.einsum("pqi,hgi->phqg", x, queries, precision=MATMUL_PRECISION)
+    k = jnp.einsum("pki,hgi->phkg", x, keys, precision=MATMUL_PRECISION)
+    logits = jnp.einsum("phqg,phkg->phqk", q, k, precision=MATMUL_PRECISION) / np.sqrt(queries.shape[1])
+    return _normalise(logits, causal, hard)
+
+
+def uniform_attention(x: Any, heads: int = 1, *, causal: bool = False) -> Attention:
+    """Equal attention to every key (to every earlier key and itself when causal).
+
+    Example:
+        >>> import numpy as np
+        >>> uniform_attention(np.zeros((1, 2, 3)))[0, 0].tolist()
+        [[0.5, 0.5], [0.5, 0.5]]
+    """
+    x = _tokens(x)
+    heads = positive_integer("heads", heads)
+    return _normalise(jnp.zeros((x.shape[0], heads, x.shape[1], x.shape[1])), causal, False)
+
+
+def random_attention(
+    x: Any, heads: int = 1, *, key: KeyLike, scale: float = 1.0, causal: bool = False, hard: bool = False
+) -> Attention:
+    """Attention of random bilinear heads: W has independent N(0, (scale/N0)²) entries, the same for all examples.
+
+    With tokens of unit-variance entries the logits then have standard deviation `scale`.
+
+    Example:
+        >>> import numpy as np
+        >>> random_attention(np.ones((5, 4, 3)), heads=2, key=0).shape
+        (5, 2, 4, 4)
+    """
+    x = _tokens(x)
+    heads = positive_integer("heads", heads)
+    width = x.shape[2]
+    weights = jax.random.normal(as_key(key), (heads, width, width)) * scale / width
+    return bilinear_attention(x, weights, causal=causal, hard=hard)
+
+
+def given_attention(attention: Any) -> Attention:
+    """Attention matrices from elsewhere, checked: [example, head, query, key], rows that sum to 1.
+
+    Example:
+        >>> import numpy as np
+        >>> given_attention(np.full((1, 1, 2, 2), 0.5)).shape
+        (1, 1, 2, 2)
+    """
+    return jnp.asarray(attention_matrices("attention", attention))
+
+
+def join_heads(*attentions: Any) -> Attention:
+    """One layer from several groups of heads, in the order given.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.ones((5, 4, 3))
+        >>> join_heads(uniform_attention(x), random_attention(x, heads=2, key=0)).shape
+        (5, 3, 4, 4)
+    """
+    if not attentions:
+        raise fail("attentions", "nothing", "at least one array [example, head, query, key]")
+    groups = [real_array("attentions", group, ("example", "head", "query", "key")) for group in attentions]
+    frames = {(group.shape[0], *group.shape[2:]) for group in groups}
+    if len(frames) > 1:
+        raise fail("attentions", f"shapes {[group.shape for group in groups]}", "shapes equal but for the head axis")
+    return jnp.concatenate([jnp.asarray(group) for group in groups], axis=1)
+
+
+def _tokens(x: Any) -> np.ndarray:
+    return real_array("x", x, ("example", "token", "feature"))
+
+
+def _normalise(logits: Attention, causal: bool, hard: bool) -> Attention:
+    if causal:
+        tokens = logits.shape[-1]
+        logits = jnp.where(jnp.tril(jnp.ones((tokens, tokens), bool)), logits, -jnp.inf)
+    if hard:
+        largest = (logits == logits.max(axis=-1, keepdims=True)).astype(logits.dtype)
+        return largest / largest.sum(axis=-1, keepdims=True)
+    return jax.nn.softmax(logits, axis=-1)

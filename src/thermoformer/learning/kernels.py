@@ -1,0 +1,257 @@
+"""The kernel K(U) + τI: its matrix, log-determinant and solves, in three exact forms (learning §2).
+
+*pairs*     C_ππ' is stored for every pair of paths; cheapest per evaluation where it fits.
+*features*  K = (ΞF)(ΞF)ᵀ with U = FFᵀ; nothing of size Π² P² is stored.
+*dual*      where Π·N0 < P: an orthogonal rotation of the examples, Ξ = Q T, leaves a problem of only Π·N0 examples,
+            and P − Π·N0 directions where the kernel is zero and (K + τI) is τ. This is the algebra of Woodbury's
+            identity without its cancellation at small τ: K' = T U Tᵀ has the dual's size and the primal's accuracy.
+
+In front of each form the feature axis is cut to the rank of the stacked ξ, which changes no inner product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._precision import MATMUL_PRECISION
+from .._validation import fail, one_of
+from .network import Architecture
+from .paths import PathFeatures
+
+FORMS = ("auto", "pairs", "features", "dual")
+# What stored pairs may take before the feature form is used instead, in bytes.
+PAIR_MEMORY = 1_000_000_000
+# Up to this many paths pairs are kept in any case: they give the exact Hessian, and with it Newton's method.
+FEW_PATHS = 16
+
+
+class Problem(eqx.Module):
+    """Training data made ready for repeated evaluations of K(U).
+
+    Fields:
+        features: scaled attentioned inputs [example', feature', path], ξ σ0/√(N0 Π), after both rotations.
+        pairs: C_ππ' + C_π'π for π < π' and C_ππ, [pair, example', example'], or None in the feature form.
+        labels: rotated labels [example'].
+        examples: P, the number of examples before rotation.
+        rest: |y_⊥|², what of the labels lies where the kernel is zero.
+        basis: orthonormal basis [feature, feature'] of the reduced feature axis, or None.
+    """
+
+    features: Float[Array, "example feature path"]
+    pairs: Float[Array, "pair example example"] | None
+    labels: Float[Array, " example"]
+    rest: Float[Array, ""]
+    basis: Float[Array, "full_feature feature"] | None
+    examples: int = eqx.field(static=True)
+    form: str = eqx.field(static=True)
+
+    @property
+    def null_directions(self) -> int:
+        """How many directions of example space the kernel cannot reach, whatever U."""
+        return self.examples - self.labels.shape[0]
+
+
+def prepare(arch: Architecture, features: PathFeatures, labels: np.ndarray, form: str = "auto") -> Problem:
+    """Reduce, rotate and scale the training data, and choose the form of the kernel.
+
+    Arguments:
+        labels: y [example].
+        form: "pairs", "features", "dual", or "auto" for the cheapest by operations within memory.
+    """
+    one_of("form", form, FORMS)
+    if features.paths != arch.paths:
+        raise fail("features", f"{features.paths} paths", f"{arch.paths}, the product of heads {arch.heads}")
+    scale = np.sqrt(arch.variances[0] / (features.token_width * features.paths))
+    automatic = form == "auto"
+    if automatic:
+        form = choose_form(features.examples, features.paths, features.token_width)
+    if form == "pairs":
+        return _in_pairs(features.values, scale, jnp.asarray(labels))
+    basis = feature_basis(features.values)
+    reduced = _project(features.values * scale, basis)
+    examples, width, paths = reduced.shape
+    if automatic:
+        form = choose_form(examples, paths, width)
+    y, rest = jnp.asarray(labels), jnp.zeros(())
+    if form == "dual" and width * paths < examples:
+        reduced, y, rest = _rotate_examples(reduced, y)
+    inner = choose_form(len(y), paths, width) if form == "dual" else form
+    pairs = _pairs(reduced) if inner == "pairs" else None
+    return Problem(reduced, pairs, y, rest, basis, examples, form)
+
+
+def with_pairs(problem: Problem) -> Problem:
+    """The same problem with its pairs stored, whatever its form."""
+    if problem.pairs is not None:
+        return problem
+    return eqx.tree_at(lambda one: one.pairs, problem, _pairs(problem.features), is_leaf=lambda leaf: leaf is None)
+
+
+def choose_form(examples: int, paths: int, width: int) -> str:
+    """The form with the fewest operations per evaluation whose storage fits.
+
+    Per value and gradient: a Cholesky factor and an inverse cost 2 P³ in either space; building K and contracting its
+    gradient costs 4 P² per stored pair, or 4 P² Π N0 from features. Pairs of a small kernel live in cache; reading
+    them from memory is what makes them dear, so one pair counts as four products of a matrix multiplication.
+
+    Example:
+        >>> choose_form(100, 4, 231), choose_form(600, 64, 192), choose_form(4000, 4, 231)
+        ('pairs', 'features', 'dual')
+    """
+    if paths * width < examples:
+        return "dual"
+    pair_count = paths * (paths + 1) // 2
+    fits = 8 * pair_count * examples**2 <= PAIR_MEMORY
+    return "pairs" if fits and (paths <= FEW_PATHS or 4 * pair_count <= paths * width) else "features"
+
+
+def feature_basis(features: Float[Array, "example path feature"]) -> Array | None:
+    """An orthonormal basis of the span of all ξ, [feature, rank], or None where the rank is full.
+
+    Directions dropped carry less than rounding of K: eigenvalues of the Gram matrix under N0·ε of the largest.
+    """
+    width = features.shape[2]
+    stacked = features.reshape(-1, width)
+    outer = None
+    if stacked.shape[0] < width:
+        outer = jnp.linalg.qr(stacked.T)[0]
+        stacked = stacked @ outer
+    gram = np.asarray(jnp.matmul(stacked.T, stacked, precision=MATMUL_PRECISION))
+    eigenvalues, vectors = np.linalg.eigh(gram)
+    keep = eigenvalues > width * np.finfo(float).eps * eigenvalues[-1]
+    keep[-1] = True  # an all-zero input keeps one (zero) column
+    if outer is None:
+        return None if keep.all() else jnp.asarray(vectors[:, keep])
+    return outer @ vectors[:, keep]
+
+
+def kernel(problem: Problem, factor: Float[Array, "path column"]) -> Float[Array, "example example"]:
+    """K(U) with U = FFᵀ, in the rotated example space."""
+    if problem.pairs is not None:
+        return jnp.tensordot(packed(factor @ factor.T), problem.pairs, 1, precision=MATMUL_PRECISION)
+    mixed = mixed_features(problem.features, factor)
+    return jnp.matmul(mixed, mixed.T, precision=MATMUL_PRECISION)
+
+
+def mixed_features(features: Float[Array, "example feature path"], factor: Array) -> Float[Array, "example column"]:
+    """ΞF: rows whose inner products are the kernel."""
+    mixed = jnp.matmul(features, factor, precision=MATMUL_PRECISION)
+    return mixed.reshape(features.shape[0], -1)
+
+
+def packed(gram: Float[Array, "path path"]) -> Float[Array, " pair"]:
+    """The entries U_ππ' with π ≤ π', row by row."""
+    return gram[np.triu_indices(gram.shape[0])]
+
+
+def energy(problem: Problem, factor: Array, temperature: Array | float) -> Array:
+    """E = ln det(K + τI) + yᵀ(K + τI)⁻¹y over all examples (learning §3)."""
+    return reachable_energy(problem, factor, temperature) + null_energy(problem, temperature)
+
+
+def reachable_energy(problem: Problem, factor: Array, temperature: Array | float) -> Array:
+    """The part of E that depends on U."""
+    covariance = kernel(problem, factor) + temperature * jnp.eye(len(problem.labels))
+    return gaussian_energy(covariance, problem.labels)
+
+
+def null_energy(problem: Problem, temperature: Array | float) -> Array | float:
+    """The part of E where the kernel is zero whatever U: (P − P') ln τ + |y_⊥|²/τ.
+
+    Minimisers leave it out: at small τ it is a constant so large that its rounding would hide all that U can gain.
+    """
+    if problem.null_directions == 0:
+        return 0.0
+    return problem.null_directions * jnp.log(temperature) + problem.rest / temperature
+
+
+@jax.custom_jvp
+def gaussian_energy(covariance: Float[Array, "example example"], labels: Float[Array, " example"]) -> Array:
+    """ln det C + yᵀ C⁻¹ y, with the derivative tr[(C⁻¹ − αα^T) dC] in place of one through the Cholesky factor."""
+    cholesky = jnp.linalg.cholesky(covariance)
+    white = jsl.solve_triangular(cholesky, labels, lower=True)
+    return 2 * jnp.log(jnp.diagonal(cholesky)).sum() + white @ white
+
+
+@gaussian_energy.defjvp
+def _gaussian_energy_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (covariance, labels), (covariance_dot, labels_dot) = primals, tangents
+    value, inverse, alpha = inverse_and_solve(covariance, labels)
+    slope = inverse - jnp.outer(alpha, alpha)
+    return value, jnp.vdot(slope, covariance_dot) + 2 * alpha @ labels_dot
+
+
+def inverse_and_solve(covariance: Array, labels: Array) -> tuple[Array, Array, Array]:
+    """(ln det C + yᵀC⁻¹y, C⁻¹, C⁻¹y) from one Cholesky factor."""
+    cholesky = jnp.linalg.cholesky(covariance)
+    root = jsl.solve_triangular(cholesky, jnp.eye(len(labels), dtype=covariance.dtype), lower=True)
+    inverse = jnp.matmul(root.T, root, precision=MATMUL_PRECISION)
+    white = root @ labels
+    value = 2 * jnp.log(jnp.diagonal(cholesky)).sum() + white @ white
+    return value, inverse, root.T @ white
+
+
+def energy_derivatives(problem: Problem, factor: Array, temperature: Array | float) -> tuple[Array, Array, Array]:
+    """The reachable energy, its gradient and its Hessian in the packed entries of U, from stored pairs.
+
+    With G = (K+τI)⁻¹, α = Gy: ∂E/∂U_s = tr[G C_s] − αᵀC_sα and
+    ∂²E/∂U_s∂U_t = −tr[G C_s G C_t] + 2 αᵀC_s G C_t α.
+    """
+    pairs = problem.pairs
+    if pairs is None:
+        raise TypeError("energy_derivatives needs the pair form")
+    covariance = kernel(problem, factor) + temperature * jnp.eye(len(problem.labels))
+    value, inverse, alpha = inverse_and_solve(covariance, problem.labels)
+    count, size, _ = pairs.shape
+    # C_s G for all pairs as one matrix product: rows of all C_s are stacked.
+    stacked = jnp.matmul(pairs.reshape(-1, size), inverse, precision=MATMUL_PRECISION)
+    products = stacked.reshape(count, size, size)
+    right = jnp.matmul(pairs.reshape(-1, size), alpha, precision=MATMUL_PRECISION).reshape(count, size)
+    left = jnp.matmul(right, inverse, precision=MATMUL_PRECISION)
+    gradient = jnp.trace(products, axis1=1, axis2=2) - right @ alpha
+    turned = products.transpose(0, 2, 1).reshape(count, -1)
+    hessian = 2 * jnp.matmul(left, right.T, precision=MATMUL_PRECISION)
+    hessian = hessian - jnp.matmul(products.reshape(count, -1), turned.T, precision=MATMUL_PRECISION)
+    return value, gradient, (hessian + hessian.T) / 2
+
+
+def _project(features: Array, basis: Array | None) -> Float[Array, "example feature path"]:
+    if basis is not None:
+        features = jnp.matmul(features, basis, precision=MATMUL_PRECISION)
+    return features.transpose(0, 2, 1)
+
+
+@jax.jit
+def _rotate_examples(features: Array, labels: Array) -> tuple[Array, Array, Array]:
+    """Ξ = Q T: T in place of Ξ, Qᵀy in place of y, and |y − QQᵀy|²."""
+    examples, width, paths = features.shape
+    rotation, triangle = jnp.linalg.qr(features.reshape(examples, -1))
+    inside = rotation.T @ labels
+    outside = labels - rotation @ inside
+    return triangle.reshape(-1, width, paths), inside, outside @ outside
+
+
+@jax.jit
+def _in_pairs(features: Float[Array, "example path feature"], scale: Array, labels: Array) -> Problem:
+    """The pair form, which needs no reduction: after this the feature axis is gone from every evaluation."""
+    scaled = features.transpose(0, 2, 1) * scale
+    return Problem(scaled, _pairs(scaled), labels, jnp.zeros(()), None, len(labels), "pairs")
+
+
+@jax.jit
+def _pairs(features: Float[Array, "example feature path"]) -> Float[Array, "pair example example"]:
+    first, second = np.triu_indices(features.shape[2])
+    by_path = features.transpose(2, 0, 1)
+
+    def pair(indices: tuple[Array, Array]) -> Array:
+        product = jnp.matmul(by_path[indices[0]], by_path[indices[1]].T, precision=MATMUL_PRECISION)
+        return jnp.where(indices[0] == indices[1], product, product + product.T)
+
+    return jax.lax.map(pair, (jnp.asarray(first), jnp.asarray(second)))

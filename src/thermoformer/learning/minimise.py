@@ -1,0 +1,164 @@
+"""Minimisers of the action in whitened coordinates: Newton with the exact Hessian, and limited-memory BFGS.
+
+Both are pure functions of arrays: they run under jit and vmap. They stop at a gradient, at a step limit, or where
+rounding leaves nothing to gain; whether the end is good enough is for `saddle.solve` to say.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .action import Setting, entropy_derivatives, path_factor, reachable_action
+from .kernels import Problem, energy_derivatives, packed
+
+# Whitened coordinates are of order one (logarithms of factors): a first step longer than this leaves the region
+# where a quadratic model says anything.
+FIRST_RADIUS = 1.0
+# Candidate shifts of the Hessian, in units of its largest curvature.
+DAMPINGS = 10.0 ** np.linspace(-12, 4, 65)
+# Steps that limited-memory BFGS remembers: the action costs far more than the recursion over them.
+MEMORY = 60
+# Relative rounding of the action; differences under it decide nothing.
+ROUNDING = 1e-13
+
+
+class Minimum(NamedTuple):
+    """Where a minimiser stopped."""
+
+    vector: Float[Array, " parameter"]
+    gradient_norm: Float[Array, ""]
+    smallest_curvature: Float[Array, ""]  # of the whitened Hessian; NaN where it was not formed
+    evaluations: Array
+
+
+def action_scale(problem: Problem, setting: Setting) -> Array:
+    """max N + P: the action over this is of order one whether the prior or the data dominate."""
+    return jnp.max(setting.widths) + problem.examples
+
+
+def action_derivatives(
+    vector: Array, problem: Problem, heads: tuple[int, ...], setting: Setting
+) -> tuple[Array, Array, Array]:
+    """The reachable S over its scale, with gradient and Hessian in whitened coordinates, from stored pairs.
+
+    The Hessian is Jᵀ (∂²E/∂U²) J + (∂E/∂U)·∂²U, with ∂U and ∂²U free of the data, plus the diagonal of the entropy.
+    """
+
+    def entries(at: Array) -> Array:
+        factor = path_factor(at, heads, setting.scales)
+        return packed(factor @ factor.T)
+
+    factor = path_factor(vector, heads, setting.scales)
+    value, slope, curvature = energy_derivatives(problem, factor, setting.temperature)
+    jacobian = jax.jacfwd(entries)(vector)
+    bend = jax.jacfwd(jax.grad(lambda at: slope @ entries(at)))(vector)
+    entropy_value, entropy_slope, entropy_curvature = entropy_derivatives(vector, heads, setting)
+    hessian = jacobian.T @ curvature @ jacobian + bend + jnp.diag(entropy_curvature)
+    scale = action_scale(problem, setting)
+    return (value + entropy_value) / scale, (jacobian.T @ slope + entropy_slope) / scale, hessian / scale
+
+
+def newton(
+    problem: Problem, heads: tuple[int, ...], setting: Setting, start: Array, *, tolerance: float, max_steps: int
+) -> Minimum:
+    """Newton's method in a trust region (Moré and Sorensen's step from the eigenvectors of the Hessian).
+
+    Each step costs one evaluation with the exact Hessian: an inverse and one P × P product per pair of paths.
+    """
+
+    def derivatives(vector: Array) -> tuple[Array, Array, Array, Array]:
+        value, gradient, hessian = action_derivatives(vector, problem, heads, setting)
+        # A failed Cholesky factor gives NaN everywhere, which eigh may not survive.
+        usable = jnp.isfinite(value) & jnp.isfinite(hessian).all()
+        curvatures, directions = jnp.linalg.eigh(jnp.where(usable, hessian, jnp.eye(len(vector))))
+        return jnp.where(usable, value, jnp.inf), gradient, curvatures, directions
+
+    def proceed(state: tuple) -> Array:
+        _, (_, gradient, _, _), _, _, radius, evaluations, stalled = state
+        unfinished = jnp.abs(gradient).max() > tolerance
+        return (evaluations == 0) | (unfinished & (evaluations < max_steps) & ~stalled & (radius > 1e-14))
+
+    def advance(state: tuple) -> tuple:
+        # The state carries the next trial move, so that the derivatives stand, and are compiled, only once.
+        vector, best, move, predicted, radius, evaluations, _ = state
+        found = derivatives(vector + move)
+        first = evaluations == 0
+        gain, length = best[0] - found[0], jnp.linalg.norm(move)
+        level = jnp.abs(gain) <= ROUNDING * jnp.maximum(jnp.abs(found[0]), 1)
+        smaller = jnp.abs(found[1]).max() < jnp.abs(best[1]).max()
+        accept = first | (gain > 1e-4 * predicted) | (level & smaller)
+        # On level ground a step that does not shrink the gradient means that rounding has won.
+        stalled = (level & ~smaller) | ~jnp.isfinite(found[0]) & first
+        grown = jnp.where((gain > 0.75 * predicted) & (length > 0.5 * radius), 2 * radius, radius)
+        radius = jnp.where(first | level, radius, jnp.where(gain < 0.25 * predicted, 0.25 * length, grown))
+        vector = jnp.where(accept, vector + move, vector)
+        best = jax.tree.map(lambda new, old: jnp.where(accept, new, old), found, best)
+        move, predicted = trust_region_move(*best[1:], radius)
+        return vector, best, move, predicted, radius, evaluations + 1, stalled
+
+    zero, count = jnp.zeros_like(start), len(start)
+    blank = (jnp.asarray(jnp.inf), zero + jnp.inf, zero, jnp.zeros((count, count)))
+    first = (start, blank, zero, jnp.zeros(()), jnp.asarray(FIRST_RADIUS), jnp.asarray(0), jnp.asarray(False))
+    vector, (value, gradient, curvatures, _), _, _, _, evaluations, _ = jax.lax.while_loop(proceed, advance, first)
+    norm = jnp.where(jnp.isfinite(value), jnp.abs(gradient).max(), jnp.nan)
+    return Minimum(vector, norm, curvatures[0], evaluations)
+
+
+def trust_region_move(gradient: Array, curvatures: Array, directions: Array, radius: Array) -> tuple[Array, Array]:
+    """The step −(H + λI)⁻¹g that a quadratic model takes within the radius, and the gain it predicts.
+
+    λ is the smallest on a geometric grid that keeps the step within the radius: all candidates at once is one small
+    matrix, where root-finding would be a loop of tiny operations.
+    """
+    slope = directions.T @ gradient
+    largest = jnp.abs(curvatures).max()
+    shift = jnp.maximum(0, -curvatures[0]) + largest * jnp.concatenate([jnp.zeros(1), DAMPINGS])
+    denominator = jnp.maximum(curvatures[:, None] + shift[None, :], 1e-14 * largest)
+    moves = -slope[:, None] / denominator
+    fits = jnp.sum(moves**2, axis=0) <= radius**2
+    chosen = moves[:, jnp.argmax(fits.at[-1].set(True))]
+    chosen = chosen * jnp.minimum(1, radius / jnp.linalg.norm(chosen))
+    return directions @ chosen, -(slope @ chosen + 0.5 * curvatures @ chosen**2)
+
+
+def limited_memory(
+    problem: Problem, heads: tuple[int, ...], setting: Setting, start: Array, *, tolerance: float, max_steps: int
+) -> Minimum:
+    """Limited-memory BFGS with optax's zoom line search, for more parameters than a Hessian is worth.
+
+    Each step costs about one evaluation of the action with its gradient.
+    """
+    import optax  # imported late: small problems never need it
+
+    scale = action_scale(problem, setting)
+
+    def scaled_action(vector: Array) -> Array:
+        return reachable_action(vector, problem, heads, setting) / scale
+
+    search = optax.scale_by_zoom_linesearch(max_linesearch_steps=20, initial_guess_strategy="one")
+    optimiser = optax.lbfgs(memory_size=MEMORY, linesearch=search)
+    value_and_gradient = optax.value_and_grad_from_state(scaled_action)
+
+    def proceed(state: tuple) -> Array:
+        _, _, norm, steps, _, stalled = state
+        return (norm > tolerance) & (steps < max_steps) & ~stalled
+
+    def advance(state: tuple) -> tuple:
+        vector, memory, _, steps, evaluations, _ = state
+        value, gradient = value_and_gradient(vector, state=memory)
+        move, memory = optimiser.update(gradient, memory, vector, value=value, grad=gradient, value_fn=scaled_action)
+        gradient = optax.tree_utils.tree_get(memory, "grad")
+        information = optax.tree_utils.tree_get(memory, "info")
+        norm = jnp.abs(gradient).max()
+        stalled = (jnp.abs(move).max() == 0) | ~jnp.isfinite(norm)
+        vector = jnp.where(jnp.isfinite(norm), vector + move, vector)
+        return vector, memory, norm, steps + 1, evaluations + information.num_linesearch_steps, stalled
+
+    first = (start, optimiser.init(start), jnp.asarray(jnp.inf), 0, 0, jnp.asarray(False))
+    vector, _, norm, _, evaluations, _ = jax.lax.while_loop(proceed, advance, first)
+    return Minimum(vector, norm, jnp.asarray(jnp.nan), jnp.asarray(evaluations))

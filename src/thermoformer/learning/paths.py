@@ -1,0 +1,111 @@
+"""Paths: attention matrices to attentioned inputs (learning §2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._precision import MATMUL_PRECISION
+from .._validation import fail, layers_of_attention, one_of, real_array
+from .network import READOUTS
+
+
+@dataclass(frozen=True, eq=False)
+class PathFeatures:
+    """Attentioned inputs ξ_π of every example, raw: no variance, no 1/√N0, no 1/√Π.
+
+    Fields:
+        values: ξ [example, path, feature]; paths in the order h_1 slowest, h_L fastest.
+
+    Example:
+        >>> import numpy as np
+        >>> feats = PathFeatures.from_attentioned_inputs(np.ones((5, 4, 3)))
+        >>> feats.examples, feats.paths, feats.token_width
+        (5, 4, 3)
+    """
+
+    values: Float[Array, "example path feature"]
+
+    @classmethod
+    def from_attentioned_inputs(cls, xi: Any) -> PathFeatures:
+        """Features from ξ [example, path, feature] that were computed elsewhere."""
+        return cls(jnp.asarray(real_array("xi", xi, ("example", "path", "feature"))))
+
+    @classmethod
+    def from_attention(cls, x: Any, attention: Sequence[Any], readout: str = "last") -> PathFeatures:
+        """ξ_π = Σ_s ω_π(s) x_s with ω_π the product of attention matrices along the path.
+
+        Arguments:
+            x: tokens [example, token, feature].
+            attention: one array [example, head, query, key] per layer, layer 1 first.
+            readout: the query position of the top layer: "last", "first" or "mean".
+
+        Example:
+            >>> import numpy as np
+            >>> from thermoformer.learning import uniform_attention
+            >>> x = np.arange(6.0).reshape(1, 3, 2)
+            >>> PathFeatures.from_attention(x, [uniform_attention(x)]).values.tolist()
+            [[[2.0, 3.0]]]
+        """
+        weights = path_attention(x, attention, readout)
+        return cls(jnp.einsum("pas,psi->pai", weights, jnp.asarray(x, dtype=float), precision=MATMUL_PRECISION))
+
+    @property
+    def examples(self) -> int:
+        """P."""
+        return self.values.shape[0]
+
+    @property
+    def paths(self) -> int:
+        """Π."""
+        return self.values.shape[1]
+
+    @property
+    def token_width(self) -> int:
+        """N0."""
+        return self.values.shape[2]
+
+    def select(self, paths: Sequence[int] | np.ndarray) -> PathFeatures:
+        """The same examples with only the given paths, in the given order."""
+        return PathFeatures(self.values[:, np.asarray(paths)])
+
+    def __getitem__(self, examples: Any) -> PathFeatures:
+        """The given examples (a slice or an index array)."""
+        values = self.values[examples]
+        if values.ndim != 3:
+            raise fail("examples", repr(examples), "a slice or an array of indices")
+        return PathFeatures(values)
+
+    def __len__(self) -> int:
+        return self.examples
+
+    def __repr__(self) -> str:
+        return f"PathFeatures(examples={self.examples}, paths={self.paths}, token_width={self.token_width})"
+
+
+def path_attention(x: Any, attention: Sequence[Any], readout: str = "last") -> Float[Array, "example path token"]:
+    """ω_π(s): how much of token s each path carries to the readout (learning §2).
+
+    Example:
+        >>> import numpy as np
+        >>> from thermoformer.learning import uniform_attention
+        >>> x = np.zeros((1, 2, 3))
+        >>> path_attention(x, [uniform_attention(x, heads=2)] * 2).shape
+        (1, 4, 2)
+    """
+    x = real_array("x", x, ("example", "token", "feature"))
+    examples, tokens, _ = x.shape
+    layers = layers_of_attention(attention, examples, tokens)
+    one_of("readout", readout, READOUTS)
+    position = {"last": np.eye(tokens)[-1], "first": np.eye(tokens)[0], "mean": np.full(tokens, 1 / tokens)}[readout]
+    weights = jnp.broadcast_to(jnp.asarray(position), (examples, 1, tokens))
+    # From the top layer down: the head of the layer just added becomes the slowest index.
+    for layer in reversed(layers):
+        weights = jnp.einsum("pat,phts->phas", weights, jnp.asarray(layer), precision=MATMUL_PRECISION)
+        weights = weights.reshape(examples, -1, tokens)
+    return weights

@@ -1,0 +1,302 @@
+"""The saddle point of the order parameters: the theory in the thermodynamic limit (learning §3)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._validation import fail, labels_for, one_of, positive_integer, temperature_value
+from .action import Setting, action, entropy, log_evidence
+from .kernels import PAIR_MEMORY, Problem, with_pairs
+from .minimise import Minimum, action_derivatives, limited_memory, newton
+from .network import Architecture, order_sizes
+from .order import gram_factors, whitened_factors
+from .paths import PathFeatures
+from .predictor import Predictor, ready_problem
+
+if TYPE_CHECKING:
+    import xarray
+
+METHODS = ("auto", "newton", "limited-memory")
+# Largest gradient entry, in whitened coordinates, of the action over (max N + P), at which a minimum counts as found.
+TOLERANCE = 1e-8
+# Operations for one Hessian up to which Newton's method is taken (about a quarter of a second on two cores), and up to
+# which the Hessian is formed once after limited-memory BFGS, to see that the minimum is one.
+NEWTON_OPERATIONS = 2e10
+HESSIAN_OPERATIONS = 1e11
+
+
+class ConvergenceError(RuntimeError):
+    """No minimum of the action was found; the message says how far the search came and what to try."""
+
+
+@dataclass(frozen=True)
+class Stats:
+    """How a solution was found.
+
+    Fields:
+        method: "newton", "limited-memory", one then the other, or "limit" where nothing had to be searched.
+        form: the form of the kernel.
+        evaluations: evaluations of the action with its derivatives.
+        gradient_norm: largest gradient entry of the action over (max N + P) in whitened coordinates.
+        smallest_curvature: smallest eigenvalue of the Hessian in the same units; None where it was not formed.
+    """
+
+    method: str
+    form: str
+    evaluations: int
+    gradient_norm: float
+    smallest_curvature: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Solution(Predictor):
+    """A minimum of the action, or the limit of infinite width, with the predictor it gives.
+
+    Fields, beside those of `Predictor`:
+        order_parameters: U^1..U^{L+1}.
+        action, energy, entropy: S, E and S − E over the largest width.
+        log_evidence: leading ln p(y), comparable between head sets (learning §9).
+        converged: whether a minimum was found; stats: how.
+        vector: whitened coordinates, zero in the limit of infinite width.
+    """
+
+    order_parameters: tuple[np.ndarray, ...]
+    action: float
+    energy: float
+    entropy: float
+    log_evidence: float
+    converged: bool
+    stats: Stats
+    vector: np.ndarray
+
+    def to_xarray(self) -> xarray.Dataset:
+        """The order parameters and scalars with named axes."""
+        import xarray
+
+        names = list(self.architecture.path_names())
+        data: dict[str, Any] = {"order_parameter": (("path", "path_other"), self.order_parameter)}
+        for layer, gram in enumerate(self.order_parameters[1:], start=2):
+            data[f"order_parameter_{layer}"] = ((f"path_{layer}", f"path_{layer}_other"), gram)
+        for name in ("action", "energy", "entropy", "log_evidence", "converged"):
+            data[name] = getattr(self, name)
+        attributes = {
+            "heads": list(self.architecture.heads),
+            "widths": list(self.architecture.widths),
+            "variances": list(self.architecture.variances),
+            "temperature": self.temperature,
+            "method": self.stats.method,
+        }
+        return xarray.Dataset(data, coords={"path": names, "path_other": names}, attrs=attributes)
+
+
+def solve(
+    arch: Architecture,
+    features: PathFeatures,
+    labels: Any,
+    *,
+    temperature: float,
+    form: str = "auto",
+    method: str = "auto",
+    tolerance: float = TOLERANCE,
+    max_steps: int = 1000,
+    throw: bool = True,
+) -> Solution:
+    """Minimise the action from the Gaussian-process start: the theory for N, P → ∞ at fixed P/N (learning §3).
+
+    Arguments:
+        features: attentioned inputs ξ [example, path, feature] of the training examples.
+        labels: y [example].
+        temperature: τ ≥ 0, the variance of the observation noise.
+        form: form of the kernel: "auto", "pairs", "features" or "dual".
+        method: "newton" (exact Hessian), "limited-memory" (BFGS), or "auto" by the number of paths.
+        tolerance: largest gradient entry, in whitened coordinates, of S/(max N + P).
+        max_steps: most steps of the minimiser.
+        throw: raise `ConvergenceError` where no minimum is found; otherwise say so in `converged`.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> feats = PathFeatures.from_attentioned_inputs(rng.normal(size=(30, 4, 8)))
+        >>> solution = solve(Architecture((2, 2), widths=10), feats, np.sign(rng.normal(size=30)), temperature=0.1)
+        >>> solution.converged, solution.order_parameter.shape
+        (True, (4, 4))
+    """
+    y = labels_for("labels", labels, features.examples)
+    temperature = temperature_value("temperature", temperature)
+    max_steps = positive_integer("max_steps", max_steps)
+    problem, first = ready_search(arch, features, y, temperature, form, method)
+    start = np.zeros(arch.parameters)
+    minimum = _minimise(problem, arch.heads, Setting.of(arch, temperature), start, tolerance, max_steps, first)
+    solution = solution_at(arch, temperature, problem, minimum, first, tolerance)
+    if method == "auto":
+        solution = try_harder(solution, tolerance, max_steps)
+    if throw and not solution.converged:
+        raise ConvergenceError(reason_for(solution, tolerance))
+    return solution
+
+
+def gaussian_process(
+    arch: Architecture, features: PathFeatures, labels: Any, *, temperature: float, form: str = "auto"
+) -> Solution:
+    """The limit of infinite width: U^1 = σa² ∏σ_l² · I, the same type as `solve` returns.
+
+    Action, energy and entropy are those of this U at the architecture's widths; the log evidence is the log marginal
+    likelihood of the Gaussian process.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> feats = PathFeatures.from_attentioned_inputs(rng.normal(size=(30, 2, 8)))
+        >>> limit = gaussian_process(Architecture((2,), 10), feats, np.sign(rng.normal(size=30)), temperature=0.1)
+        >>> limit.order_parameter.tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+    """
+    y = labels_for("labels", labels, features.examples)
+    temperature = temperature_value("temperature", temperature)
+    problem, _ = ready_search(arch, features, y, temperature, form, "auto")
+    start = jnp.zeros(arch.parameters)
+    nothing = Minimum(start, jnp.zeros(()), jnp.asarray(jnp.nan), jnp.asarray(0))
+    solution = solution_at(arch, temperature, problem, nothing, "limit", TOLERANCE)
+    if not np.isfinite(solution.energy):
+        raise fail("temperature", temperature, "a larger number: the kernel of these examples is singular")
+    return solution
+
+
+def whitened_hessian(solution: Solution) -> np.ndarray:
+    """The Hessian of S/(max N + P) in whitened coordinates at a solution, [parameter, parameter].
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> feats = PathFeatures.from_attentioned_inputs(rng.normal(size=(30, 2, 8)))
+        >>> solution = solve(Architecture((2,), 10), feats, np.sign(rng.normal(size=30)), temperature=0.1)
+        >>> bool(np.linalg.eigvalsh(whitened_hessian(solution))[0] > 0)
+        True
+    """
+    arch, setting = solution.architecture, Setting.of(solution.architecture, solution.temperature)
+    problem, vector = solution.problem, jnp.asarray(solution.vector)
+    if problem.pairs is not None:
+        return np.asarray(_hessian_from_pairs(vector, problem, arch.heads, setting))
+    scale = max(arch.widths) + problem.examples
+    gradient = jax.grad(lambda at: action(at, problem, arch.heads, setting) / scale)
+    return np.asarray(
+        jax.jit(lambda at: jax.lax.map(lambda direction: jax.jvp(gradient, (at,), (direction,))[1], jnp.eye(len(at))))(
+            vector
+        )
+    )
+
+
+def ready_search(
+    arch: Architecture, features: PathFeatures, labels: np.ndarray, temperature: float, form: str, method: str
+) -> tuple[Problem, str]:
+    """The prepared data and the minimiser to use on it."""
+    one_of("method", method, METHODS)
+    problem = ready_problem(arch, features, labels, temperature, form)
+    if method == "newton" and problem.pairs is None:
+        raise fail("method", "'newton'", f"'limited-memory' for {arch.paths} paths: Newton's method needs stored pairs")
+    if method == "auto":
+        method = "newton" if _hessian_operations(problem, arch.heads) <= NEWTON_OPERATIONS else "limited-memory"
+    return problem, method
+
+
+def one_minimum(
+    problem: Problem, heads: tuple, setting: Setting, start: Any, tolerance: float, max_steps: int, method: str
+) -> Minimum:
+    """Search from a start; afterwards look at the curvature, where that is cheap enough."""
+    search = newton if method == "newton" else limited_memory
+    minimum = search(problem, heads, setting, jnp.asarray(start), tolerance=tolerance, max_steps=max_steps)
+    if method != "newton" and _hessian_operations(problem, heads) <= HESSIAN_OPERATIONS:
+        hessian = action_derivatives(minimum.vector, problem, heads, setting)[2]
+        minimum = minimum._replace(smallest_curvature=jnp.linalg.eigvalsh(hessian)[0])
+    return minimum
+
+
+def try_harder(solution: Solution, tolerance: float, max_steps: int) -> Solution:
+    """Where limited-memory BFGS gave up (small width and temperature), go on with Newton's method if affordable."""
+    problem, arch = solution.problem, solution.architecture
+    if solution.converged or solution.stats.method != "limited-memory" or not np.isfinite(solution.vector).all():
+        return solution
+    size, _, paths = problem.features.shape
+    pairs = paths * (paths + 1) // 2
+    if 8 * pairs * size**2 > PAIR_MEMORY or _operations(pairs, size, arch.heads) > HESSIAN_OPERATIONS:
+        return solution
+    setting = Setting.of(arch, solution.temperature)
+    ready = with_pairs(problem)
+    minimum = _minimise(ready, arch.heads, setting, solution.vector, tolerance, max_steps, "newton")
+    minimum = minimum._replace(evaluations=minimum.evaluations + solution.stats.evaluations)
+    return solution_at(arch, solution.temperature, problem, minimum, "limited-memory, then newton", tolerance)
+
+
+def _hessian_operations(problem: Problem, heads: tuple[int, ...]) -> float:
+    return math.inf if problem.pairs is None else _operations(*problem.pairs.shape[:2], heads)
+
+
+def _operations(pairs: int, size: int, heads: tuple[int, ...]) -> float:
+    """Operations for the exact Hessian: one P³ product per pair, all traces of two, and second derivatives of U."""
+    parameters = sum(count * (count + 1) // 2 for count in order_sizes(heads))
+    return 2.0 * pairs * size**2 * (size + pairs) + 20.0 * parameters * math.prod(heads) ** 3
+
+
+@partial(jax.jit, static_argnames=("heads", "max_steps", "method"))
+def _minimise(
+    problem: Problem, heads: tuple, setting: Setting, start: Any, tolerance: float, max_steps: int, method: str
+) -> Minimum:
+    return one_minimum(problem, heads, setting, start, tolerance, max_steps, method)
+
+
+@partial(jax.jit, static_argnames=("heads",))
+def _hessian_from_pairs(vector: jax.Array, problem: Problem, heads: tuple, setting: Setting) -> jax.Array:
+    return action_derivatives(vector, problem, heads, setting)[2]
+
+
+@partial(jax.jit, static_argnames=("heads",))
+def _values(vector: jax.Array, problem: Problem, heads: tuple, setting: Setting) -> tuple:
+    factors = gram_factors(whitened_factors(vector, order_sizes(heads)), heads, setting.scales)
+    total = action(vector, problem, heads, setting)
+    evidence = log_evidence(total, problem.examples, heads, setting)
+    return [factor @ factor.T for factor in factors], total, entropy(vector, heads, setting), evidence
+
+
+def solution_at(
+    arch: Architecture, temperature: float, problem: Problem, minimum: Minimum, method: str, tolerance: float
+) -> Solution:
+    """The record of where a search ended."""
+    grams, total, disorder, evidence = _values(minimum.vector, problem, arch.heads, Setting.of(arch, temperature))
+    largest = max(arch.widths)
+    norm, curvature = float(minimum.gradient_norm), float(minimum.smallest_curvature)
+    finite = bool(np.isfinite(total))
+    return Solution(
+        architecture=arch,
+        temperature=temperature,
+        order_parameter=np.asarray(grams[0]),
+        problem=problem,
+        order_parameters=tuple(np.asarray(gram) for gram in grams),
+        action=float(total) / largest,
+        energy=float(total - disorder) / largest,
+        entropy=float(disorder) / largest,
+        log_evidence=float(evidence),
+        # A NaN curvature was not formed; one under zero is a saddle or a maximum.
+        converged=finite and norm <= tolerance and not curvature < 0,
+        stats=Stats(method, problem.form, int(minimum.evaluations), norm, None if np.isnan(curvature) else curvature),
+        vector=np.asarray(minimum.vector),
+    )
+
+
+def reason_for(solution: Solution, tolerance: float) -> str:
+    """Why a solution does not count as converged, in a sentence that helps."""
+    stats = solution.stats
+    if not np.isfinite(solution.action) or not np.isfinite(stats.gradient_norm):
+        return f"the kernel is singular to rounding at temperature {solution.temperature:g}; try a larger temperature"
+    if stats.smallest_curvature is not None and stats.smallest_curvature < 0:
+        return f"the search ended where the curvature is {stats.smallest_curvature:.3g}, not at a minimum"
+    return (
+        f"after {stats.evaluations} evaluations the gradient is {stats.gradient_norm:.3g}, not under the tolerance "
+        f"{tolerance:g}; try more max_steps, a larger temperature (rounding grows as 1/temperature), or throw=False"
+    )

@@ -1,0 +1,92 @@
+"""Heads and paths ranked by the order parameter (learning §5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._validation import one_of
+from .network import Architecture
+from .order import gram_matrix
+
+if TYPE_CHECKING:
+    import xarray
+
+
+@dataclass(frozen=True, eq=False)
+class HeadScores:
+    """One number per head.
+
+    Fields:
+        labels: (layer, head) of each score, counted from 0, layer 0 nearest the input.
+        values: the scores, in the same order.
+
+    Example:
+        >>> import numpy as np
+        >>> scores = head_scores(Architecture((2,), 10), np.diag([1.0, 4.0]))
+        >>> scores[0, 1], scores[0, 0], scores.ascending()
+        (1.0, 0.25, [(0, 0), (0, 1)])
+    """
+
+    labels: tuple[tuple[int, int], ...]
+    values: np.ndarray
+
+    def __getitem__(self, label: tuple[int, int]) -> float:
+        return float(self.values[self.labels.index(label)])
+
+    def ascending(self) -> list[tuple[int, int]]:
+        """Heads from the lowest score (the first to prune) to the highest."""
+        return [self.labels[index] for index in np.argsort(self.values, kind="stable")]
+
+    def to_xarray(self) -> xarray.DataArray:
+        """Scores [layer, head]; NaN where a layer has fewer heads than another."""
+        import xarray
+
+        layers = max(layer for layer, _ in self.labels) + 1
+        table = np.full((layers, max(head for _, head in self.labels) + 1), np.nan)
+        for label, value in zip(self.labels, self.values, strict=True):
+            table[label] = value
+        axes = {"layer": np.arange(table.shape[0]), "head": np.arange(table.shape[1])}
+        return xarray.DataArray(table, coords=axes, dims=("layer", "head"), name="score")
+
+
+def head_labels(arch: Architecture) -> tuple[tuple[int, int], ...]:
+    """Every (layer, head), counted from 0."""
+    return tuple((layer, head) for layer, count in enumerate(arch.heads) for head in range(count))
+
+
+def head_scores(arch: Architecture, order_parameter: Any, *, normalise: bool = True) -> HeadScores:
+    """Σ |U_ππ'| over the pairs where π or π' uses the head, divided by the largest (learning §5).
+
+    Arguments:
+        order_parameter: U [path, path].
+        normalise: divide by the largest score.
+
+    Example:
+        >>> import numpy as np
+        >>> head_scores(Architecture((2, 1), 10), np.diag([3.0, 1.0])).values.round(3).tolist()
+        [0.75, 0.25, 1.0]
+    """
+    gram = np.abs(gram_matrix("order_parameter", order_parameter, arch.paths))
+    heads_of_path = arch.path_heads()
+    values = []
+    for layer, head in head_labels(arch):
+        without = heads_of_path[:, layer] != head
+        values.append(gram.sum() - gram[np.ix_(without, without)].sum())
+    scores = np.array(values)
+    return HeadScores(head_labels(arch), scores / scores.max() if normalise and scores.max() > 0 else scores)
+
+
+def path_scores(arch: Architecture, order_parameter: Any, *, kind: str = "diagonal") -> np.ndarray:
+    """A score per path: its own weight U_ππ ("diagonal") or Σ_π' |U_ππ'| ("row").
+
+    Example:
+        >>> import numpy as np
+        >>> path_scores(Architecture((2,), 10), np.array([[2.0, -1.0], [-1.0, 2.0]]), kind="row").tolist()
+        [3.0, 3.0]
+    """
+    one_of("kind", kind, ("diagonal", "row"))
+    gram = gram_matrix("order_parameter", order_parameter, arch.paths)
+    return np.diagonal(gram).copy() if kind == "diagonal" else np.abs(gram).sum(axis=1)

@@ -1,0 +1,40 @@
+"""What every test shares: the reference numbers, and settings that make runs repeat."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+from jaxtyping import install_import_hook
+
+# Figures are drawn to files; a test machine has no screen.
+os.environ.setdefault("MPLBACKEND", "Agg")
+# A shape that is stretched by accident is an error here; read by JAX when it is first imported.
+os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
+# The shapes that the arithmetic declares are checked at every call. Rooms that meet users check their input themselves.
+install_import_hook([f"thermoformer.learning.{name}" for name in ("action", "kernels", "order")], "beartype.beartype")
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Compilation makes the first example slow, hence no deadline; the same examples are drawn in every run.
+hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None, max_examples=25)
+hypothesis.settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def reference() -> Callable[[str], Mapping[str, np.ndarray]]:
+    """Loader of reference numbers: `reference("learning/4paths_N10.npz")["U1"]`."""
+    folder = Path(os.environ.get("THERMOFORMER_REFERENCE") or ROOT / ".." / "shared" / "reference")
+    if not folder.is_dir():
+        pytest.skip(f"no reference numbers in {folder}; set THERMOFORMER_REFERENCE to their folder")
+
+    def load(name: str) -> Mapping[str, np.ndarray]:
+        # A missing file in a folder that is there is a failure, not a reason to skip.
+        with np.load(folder / name, allow_pickle=False) as archive:
+            return dict(archive)
+
+    return load

@@ -1,0 +1,185 @@
+"""The hidden-Markov experiment at a tiny size: its data, its files, and going on after an interruption."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from thermoformer.experiments import EXPERIMENTS, console_progress, markov
+from thermoformer.experiments.markov import FOUR_PATHS, TWO_PATHS, MarkovConfig, gp_references, markov_data, run_markov
+from thermoformer.experiments.markov_published import compare
+
+from .test_page import assert_self_contained
+
+TINY = MarkovConfig(
+    seeds=2, widths=(5, 20), training_examples=12, test_examples=30, components=6, tokens=6, feature_width=10
+)
+
+
+@pytest.fixture(scope="module")
+def dataset() -> xr.Dataset:
+    return markov_data(TINY)
+
+
+@pytest.fixture
+def computed(monkeypatch) -> list[tuple[int, int]]:
+    """The (variant, repetition) pairs that were really computed."""
+    calls: list[tuple[int, int]] = []
+    original = markov._variant_data
+
+    def counted(config, variant_number, index):
+        calls.append((variant_number, index))
+        return original(config, variant_number, index)
+
+    monkeypatch.setattr(markov, "_variant_data", counted)
+    return calls
+
+
+def test_dataset_has_the_documented_variables(dataset):
+    assert dict(dataset.sizes) == {
+        "seed": 2, "variant": 2, "width": 3, "kernel_width": 2, "component": 6, "reference": 2, "example": 12,
+        "other_example": 12, "path_4_paths": 4, "other_path_4_paths": 4, "path_2_paths": 2, "other_path_2_paths": 2,
+    }  # fmt: skip
+    for name in ("accuracy", "accuracy_diagonal", "expected_accuracy", "bias", "variance", "log_evidence", "converged"):
+        assert set(dataset[name].dims) == {"seed", "variant", "width"}
+    assert dataset.width.values.tolist() == [5, 20, np.inf]
+    assert dataset.converged.all()
+    assert ((dataset.accuracy >= 0) & (dataset.accuracy <= 1)).all()
+    assert all(variable.attrs["long_name"] for variable in dataset.data_vars.values())
+    assert dataset.path_2_paths.values.tolist() == ["good→uniform", "uniform→uniform"]
+
+
+def test_infinite_width_is_the_gaussian_process(dataset):
+    limit = dataset.sel(width=np.inf)
+    np.testing.assert_allclose(limit.order_parameter_4_paths, np.broadcast_to(np.eye(4), (2, 4, 4)), atol=1e-12)
+    np.testing.assert_array_equal(limit.accuracy, limit.accuracy_diagonal)
+    # With two paths, good + denoising is every path.
+    two = limit.sel(variant="2 paths")
+    np.testing.assert_array_equal(two.accuracy, two.reference_accuracy.sel(reference="good + denoising"))
+
+
+def test_kernels_and_overlaps_belong_together(dataset):
+    one = dataset.isel(seed=1, variant=0, kernel_width=0)
+    vectors = np.linalg.eigh(one.kernel.values)[1][:, ::-1]
+    expected = np.abs(vectors.T @ dataset.label.values)[:6] / np.sqrt(12)
+    np.testing.assert_allclose(one.label_overlap, expected, atol=1e-8)
+
+
+def test_reference_paths():
+    four, two = gp_references(FOUR_PATHS), gp_references(TWO_PATHS)
+    assert [paths for _, paths in four.values()] == [[0], [0, 2]]
+    assert [paths for _, paths in two.values()] == [[0], [0, 1]]
+    assert all(arch.paths == len(paths) for arch, paths in (*four.values(), *two.values()))
+
+
+def test_a_repetition_depends_on_its_seed_alone(dataset):
+    last_only = markov._variant_data(TINY, 1, 1)
+    np.testing.assert_array_equal(last_only.accuracy, dataset.accuracy.sel(variant="2 paths", seed=1))
+    other = markov._variant_data(dataclasses.replace(TINY, seed=1), 1, 1)
+    assert not np.array_equal(last_only.log_evidence, other.log_evidence)
+
+
+def test_run_writes_data_figures_table_and_page(tmp_path, dataset):
+    reports = []
+    page = run_markov(TINY, tmp_path / "out", progress=lambda *report: reports.append(report))
+    assert page == tmp_path / "out" / "markov.html"
+    stems = ("accuracy", "order_parameters", "label_overlap", "kernels")
+    expected = {
+        "markov.nc",
+        "markov.html",
+        "accuracy.csv",
+        *(f"{stem}.{end}" for stem in stems for end in ("png", "svg")),
+    }
+    assert {file.name for file in page.parent.iterdir()} == expected
+    assert_self_contained(page)
+    assert reports[0] == (0, 4, "4 paths, seed 1 of 2")
+    assert reports[-1] == (4, 4, "done")
+    saved = xr.load_dataset(tmp_path / "out" / "markov.nc", engine="h5netcdf")
+    xr.testing.assert_allclose(saved, dataset)
+    with (tmp_path / "out" / "accuracy.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 2 * (3 + 3 + 2)
+    assert float(rows[0]["mean_percent"]) == pytest.approx(100 * float(dataset.accuracy[:, 0, 0].mean()), abs=0.01)
+    assert not any(row["published_percent"] for row in rows), "another task than the published one"
+
+
+def test_an_interrupted_run_goes_on(tmp_path, computed, dataset, monkeypatch):
+    file = tmp_path / "markov.nc"
+
+    def interrupt(done, total, message):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        markov_data(TINY, file=file, progress=interrupt)
+    assert computed == [(0, 0), (1, 0), (0, 1)]
+    computed.clear()
+    resumed = markov_data(TINY, file=file)
+    assert computed == [(0, 1), (1, 1)], "the finished repetition is not computed again"
+    xr.testing.assert_allclose(resumed, dataset)
+    computed.clear()
+    markov_data(TINY, file=file)
+    assert not computed
+
+
+def test_more_seeds_are_added_and_fewer_lose_nothing(tmp_path, computed):
+    file = tmp_path / "markov.nc"
+    markov_data(dataclasses.replace(TINY, seeds=1), file=file)
+    markov_data(TINY, file=file)
+    assert computed == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert markov_data(dataclasses.replace(TINY, seeds=1), file=file).sizes["seed"] == 2
+
+
+def test_another_config_starts_anew(tmp_path, computed):
+    file = tmp_path / "markov.nc"
+    one = dataclasses.replace(TINY, seeds=1)
+    markov_data(one, file=file)
+    with pytest.warns(UserWarning, match="other settings"):
+        markov_data(dataclasses.replace(one, temperature=0.1), file=file)
+    assert len(computed) == 4
+    assert len(list(tmp_path.glob("*.nc"))) == 2
+
+
+@pytest.mark.parametrize(("quick", "seeds"), [(True, 3), (False, 10)])
+def test_registered_experiment_runs_at_both_sizes(tmp_path, monkeypatch, quick, seeds):
+    def tiny_run(config, out, *, progress):
+        assert config == MarkovConfig(seed=3, seeds=seeds)
+        return run_markov(dataclasses.replace(TINY, seeds=1), out, progress=progress)
+
+    monkeypatch.setattr(markov, "run_markov", tiny_run)
+    experiment = EXPERIMENTS["markov"]
+    assert experiment.summary and experiment.quick_time
+    with console_progress() as progress:
+        assert experiment.run(str(tmp_path), quick=quick, seed=3, progress=progress) == tmp_path / "markov.html"
+
+
+def test_published_numbers_stand_beside_the_published_task_only(dataset):
+    assert MarkovConfig(seeds=3, widths=(10, 20)).is_published_task
+    assert not MarkovConfig(training_examples=50).is_published_task
+    rows = compare(dataset.isel(width=[0, 2]).assign_coords(width=[10, np.inf]), MarkovConfig(widths=(10,)))
+    published = {(row.variant, row.predictor, row.width): row.published for row in rows}
+    assert published["4 paths", "accuracy", 10] == 96.4
+    assert published["4 paths", "GP, good path", np.inf] == 94.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": 0}, "seeds: got 0; expected a whole number, 1 or more"),
+        ({"seed": -1}, "seed: got -1; expected a whole number, zero or more"),
+        ({"widths": ()}, r"widths: got \(\); expected at least one width, in ascending order"),
+        ({"widths": (20, 10)}, r"widths: got \(20, 10\); expected at least one width, in ascending order"),
+        ({"widths": (0,)}, "widths: got 0; expected a whole number, 1 or more"),
+        ({"components": 101}, "components: got 101; expected at most 100, the training examples"),
+        ({"temperature": -0.1}, "temperature: got -0.1; expected a finite number, zero or more"),
+        ({"variants": ()}, "variants: got nothing; expected at least one variant"),
+        ({"variance": 0.0}, "variance: got 0.0; expected a number above 0"),
+    ],
+)
+def test_bad_config(changes, message):
+    with pytest.raises(ValueError, match=message):
+        MarkovConfig(**changes)

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import thermoformer
+from thermoformer import experiments
+from thermoformer.citations import bibtex
+from thermoformer.cli import app
+from thermoformer.learning import Architecture, ConvergenceError, PathFeatures, head_scores, random_attention, solve
+
+RANDOM = np.random.default_rng(1)
+X = RANDOM.normal(size=(12, 5, 3))
+ATTENTION = [np.asarray(random_attention(X, heads=2, key=layer)) for layer in (0, 1)]
+XI = np.asarray(PathFeatures.from_attention(X, ATTENTION).values)
+Y = np.sign(RANDOM.normal(size=12))
+TRAIN, TEST = slice(0, 8), slice(8, 12)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    np.savez(tmp_path / "xi.npz", xi=XI[TRAIN], y=Y[TRAIN], xi_test=XI[TEST], y_test=Y[TEST])
+    return tmp_path / "xi.npz"
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    first, second = ATTENTION
+    np.savez(tmp_path / "x.npz", x=X[TRAIN], attention_1=first[TRAIN], attention_2=second[TRAIN], y=Y[TRAIN])
+    return tmp_path / "x.npz"
+
+
+@pytest.fixture(scope="module")
+def solution():
+    features = PathFeatures.from_attentioned_inputs(XI[TRAIN])
+    return solve(Architecture((2, 2), (10, 20, 30), 1.0), features, Y[TRAIN], temperature=0.1)
+
+
+SETTINGS = ("--width", "10,20,30", "--temperature", 0.1)
+
+
+def test_json_is_one_object_with_the_numbers_of_the_library(inputs, solution):
+    result = run("solve", inputs, "--heads", "2,2", *SETTINGS, "--json")
+    assert result.exit_code == 0 and result.stderr == ""
+    report = json.loads(result.stdout)
+    for name in ("action", "energy", "entropy", "log_evidence"):
+        assert report[name] == pytest.approx(float(getattr(solution, name)), rel=1e-12)
+    assert report["converged"] is True
+    assert report["stats"]["gradient_norm"] == pytest.approx(float(solution.stats.gradient_norm))
+    assert report["architecture"] == {"heads": [2, 2], "widths": [10, 20, 30], "variances": [1.0] * 4}
+    np.testing.assert_allclose(report["order_parameter"], solution.order_parameter, rtol=1e-12)
+    scores = head_scores(Architecture((2, 2), 10), solution.order_parameter)
+    assert [(row["layer"], row["head"]) for row in report["head_scores"]] == [tuple(label) for label in scores.labels]
+    np.testing.assert_allclose([row["score"] for row in report["head_scores"]], scores.values)
+    prediction = solution.predict(PathFeatures.from_attentioned_inputs(XI[TEST]))
+    np.testing.assert_allclose(report["prediction"]["mean"], prediction.mean, rtol=1e-12)
+    np.testing.assert_allclose(report["prediction"]["variance"], prediction.variance, rtol=1e-12)
+    assert report["prediction"]["accuracy"] == pytest.approx(prediction.accuracy(Y[TEST]))
+    assert report["prediction"]["bias"] == pytest.approx(prediction.bias(Y[TEST]))
+
+
+def test_tokens_with_attention_give_the_same_solution_as_their_attentioned_inputs(tokens, solution):
+    report = json.loads(run("solve", tokens, *SETTINGS, "--json").stdout)
+    np.testing.assert_allclose(report["order_parameter"], solution.order_parameter, rtol=1e-8)
+    assert "prediction" not in report
+
+
+@pytest.mark.parametrize("form", ["pairs", "features", "dual"])
+def test_the_form_reaches_the_solver(tokens, form):
+    report = json.loads(run("solve", tokens, *SETTINGS, "--json", "--form", form).stdout)
+    assert report["stats"]["form"] == form
+
+
+def test_one_width_and_a_list_of_variances(tokens):
+    settings = ("--width", "7", "--variance", "1,2,0.5,1.5", "--temperature", "0.1")
+    report = json.loads(run("solve", tokens, *settings, "--readout", "mean", "--json").stdout)
+    assert report["architecture"] == {"heads": [2, 2], "widths": [7, 7, 7], "variances": [1.0, 2.0, 0.5, 1.5]}
+
+
+def test_labels_that_are_not_classes_have_a_bias_and_no_accuracy(tmp_path):
+    np.savez(tmp_path / "numbers.npz", xi=XI[TRAIN], y=X[TRAIN, 0, 0], xi_test=XI[TEST], y_test=X[TEST, 0, 0])
+    result = run("solve", tmp_path / "numbers.npz", "--heads", "2,2", *SETTINGS, "--json")
+    assert result.exit_code == 0 and set(json.loads(result.stdout)["prediction"]) == {"mean", "variance", "bias"}
+
+
+def test_many_paths_show_the_diagonal_alone(inputs, monkeypatch):
+    monkeypatch.setattr("thermoformer._report.LARGEST_TABLE", 3)
+    result = run("solve", inputs, "--heads", "2,2", *SETTINGS)
+    assert result.exit_code == 0 and "Diagonal of U" in result.stdout and "Order parameter U" not in result.stdout
+
+
+def test_tables_show_the_summary_the_order_parameter_and_the_scores(inputs, solution):
+    result = run("solve", inputs, "--heads", "2,2", *SETTINGS)
+    assert result.exit_code == 0
+    for word in ("action", "log evidence", "converged", "gradient norm", "test accuracy", "Order parameter U", "score"):
+        assert word in result.stdout
+    for path in ("0→0", "0→1", "1→0", "1→1"):
+        assert path in result.stdout
+    assert f"{float(solution.order_parameter[0, 0]):.5g}" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (SETTINGS, "heads: got nothing; expected the heads of each layer, whose product is the 4 paths of xi"),
+        (("--heads", "2,two", *SETTINGS), "heads: got '2,two'; expected whole numbers separated by commas"),
+        (("--heads", "2,2", "--width", "1.5", "--temperature", "1"), "width: got '1.5'; expected whole numbers"),
+        (("--heads", "2,2", "--width", "0", "--temperature", "1"), "widths: got 0; expected a whole number, 1 or more"),
+        (("--heads", "2,2", "--width", "5,5", "--temperature", "1"), "widths: got 2 numbers; expected one number or 3"),
+        (("--heads", "2,2", "--width", "5", "--temperature", "-1"), "temperature: got -1.0; expected a finite number"),
+        (("--heads", "2,2", *SETTINGS, "--variance", "1;2"), "variance: got '1;2'; expected numbers separated by"),
+        (("--heads", "2,2", *SETTINGS, "--variance", "0"), "variances: got 0.0; expected numbers above 0"),
+        (("--heads", "3,2", "--width", "5", "--temperature", "1"), "; expected "),
+    ],
+)
+def test_bad_settings_are_one_line_on_standard_error(inputs, arguments, message):
+    result = run("solve", inputs, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr and result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_a_missing_or_foreign_file_is_one_line_on_standard_error(tmp_path):
+    result = run("solve", tmp_path / "none.npz", *SETTINGS, "--json")
+    assert result.exit_code == 2 and result.stdout == ""
+    assert "none.npz, which is not there; expected an existing npz file" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_no_convergence_has_an_exit_code_of_its_own(inputs, monkeypatch):
+    def stuck(*arguments, **settings):
+        raise ConvergenceError("stopped after 3 steps")
+
+    monkeypatch.setattr("thermoformer.learning.solve", stuck)
+    result = run("solve", inputs, "--heads", "2,2", *SETTINGS)
+    assert result.exit_code == 3
+    assert result.stderr == "stopped after 3 steps\n" and result.stdout == ""
+
+
+def test_other_errors_keep_their_traceback(inputs, monkeypatch):
+    def broken(*arguments, **settings):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("thermoformer.learning.solve", broken)
+    result = run("solve", inputs, "--heads", "2,2", *SETTINGS)
+    assert isinstance(result.exception, RuntimeError) and str(result.exception) == "a bug"
+
+
+@dataclass
+class Fake:
+    """An experiment that writes one file, then does as told."""
+
+    then: BaseException | None = None
+    name: str = "fake"
+    summary: str = "nothing at all"
+    quick_time: str = "no time"
+
+    def run(self, out: Path, *, quick, seed, progress):
+        progress(0, 2, "first half")
+        out.mkdir(parents=True)
+        (out / "data.txt").write_text(f"{quick} {seed}")
+        if self.then:
+            raise self.then
+        progress(2, 2, "done")
+        return out / "index.html"
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    def install(then=None):
+        monkeypatch.setattr(experiments, "EXPERIMENTS", {"fake": Fake(then)})
+
+    return install
+
+
+def test_without_a_name_the_experiments_are_listed():
+    result = run("reproduce")
+    assert result.exit_code == 0 and "markov" in result.stdout
+
+
+def test_the_list_says_what_and_how_long(fake):
+    fake()
+    result = run("reproduce")
+    assert all(word in result.stdout for word in ("fake", "nothing at all", "no time"))
+
+
+def test_an_experiment_runs_with_its_settings_and_tells_where_the_page_is(fake, tmp_path):
+    fake()
+    result = run("reproduce", "fake", "--quick", "--seed", 7, "--out", tmp_path / "here")
+    assert result.exit_code == 0
+    assert (tmp_path / "here" / "data.txt").read_text() == "True 7"
+    assert result.stdout == f"Page: {tmp_path / 'here' / 'index.html'}\n"
+
+
+def test_the_default_folder_is_named_after_the_experiment(fake, tmp_path, monkeypatch):
+    fake()
+    monkeypatch.chdir(tmp_path)
+    assert run("reproduce", "fake").exit_code == 0
+    assert (tmp_path / "results" / "fake" / "data.txt").read_text() == "False 0"
+
+
+def test_an_unknown_experiment_is_one_line_with_the_names():
+    result = run("reproduce", "nonesuch")
+    assert result.exit_code == 2
+    assert result.stderr == f"experiment: got 'nonesuch'; expected one of {', '.join(experiments.EXPERIMENTS)}\n"
+
+
+def test_interruption_says_what_was_kept(fake, tmp_path):
+    fake(KeyboardInterrupt())
+    result = run("reproduce", "fake", "--out", tmp_path / "here")
+    assert result.exit_code == 130
+    assert f"Interrupted; {tmp_path / 'here'} holds 1 files" in result.stderr
+    assert "Traceback" not in result.stderr and result.stdout == ""
+
+
+def test_interruption_before_anything_was_written_says_so(inputs, monkeypatch):
+    def interrupted(*arguments, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("thermoformer.learning.solve", interrupted)
+    result = run("solve", inputs, "--heads", "2,2", *SETTINGS)
+    assert result.exit_code == 130 and "Interrupted; nothing was written\n" in result.stderr
+
+
+def test_cite_prints_the_entries_as_they_are():
+    assert run("cite").stdout == bibtex() + "\n"
+
+
+def test_version():
+    assert run("--version").stdout == f"thermoformer {thermoformer.__version__}\n"
+
+
+def test_as_a_program_in_a_process_of_its_own(inputs):
+    command = [sys.executable, "-m", "thermoformer", "solve", inputs, "--heads", "2,2", *map(str, SETTINGS)]
+    good = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=120)
+    assert good.returncode == 0, good.stderr
+    assert json.loads(good.stdout)["converged"] is True and good.stderr == ""
+    bad = subprocess.run([*command, "--variance", "-1"], capture_output=True, text=True, timeout=120)
+    assert bad.returncode == 2 and bad.stderr == "variances: got -1.0; expected numbers above 0\n"
+
+
+def test_help_does_not_wait_for_jax():
+    code = "import sys, thermoformer.cli; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
