@@ -73,15 +73,23 @@ def layers_of_attention(value: Any, examples: int, tokens: int) -> tuple[np.ndar
     return layers
 
 
-def temperature_value(name: str, value: Any) -> float:
-    """A temperature: one finite number, zero or more."""
+def nonnegative_number(name: str, value: Any) -> float:
+    """One finite number, zero or more: a temperature, say."""
     try:
-        temperature = float(value)
+        number = float(value)
     except (TypeError, ValueError) as error:
         raise fail(name, repr(value), "one number") from error
-    if not np.isfinite(temperature) or temperature < 0:
-        raise fail(name, temperature, "a finite number, zero or more")
-    return temperature
+    if not np.isfinite(number) or number < 0:
+        raise fail(name, number, "a finite number, zero or more")
+    return number
+
+
+def positive_number(name: str, value: Any) -> float:
+    """One finite number above zero."""
+    number = nonnegative_number(name, value)
+    if number == 0:
+        raise fail(name, number, "a number above 0")
+    return number
 
 
 def positive_integer(name: str, value: Any) -> int:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from .._validation import fail, positive_integer, real_array, temperature_value
+from .._validation import fail, nonnegative_number, positive_integer, real_array
 from ..learning import (
     Architecture,
     PathFeatures,
@@ -107,7 +107,7 @@ class MarkovConfig:
             raise fail("components", self.components, f"at most {self.training_examples}, the training examples")
         if not self.variants:
             raise fail("variants", "nothing", "at least one variant")
-        temperature_value("temperature", self.temperature)
+        nonnegative_number("temperature", self.temperature)
         if not real_array("variance", self.variance, ()) > 0:
             raise fail("variance", self.variance, "a number above 0")
 

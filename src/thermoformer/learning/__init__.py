@@ -14,7 +14,7 @@ from .heads import (
 from .network import Architecture, Weights, forward, prior_weights
 from .order import effective_path_weights, order_parameter_from_weights
 from .paths import PathFeatures, path_attention
-from .predictor import Prediction, Predictor, label_alignment, predictor
+from .predictor import Prediction, Predictor, gaussian_predictor, label_alignment
 from .saddle import ConvergenceError, Solution, Stats, gaussian_process, solve, whitened_hessian
 from .scores import HeadScores, head_scores, path_scores
 
@@ -36,6 +36,7 @@ __all__ = [
     "effective_path_weights",
     "evidence_scores",
     "forward",
+    "gaussian_predictor",
     "gaussian_process",
     "given_attention",
     "head_scores",
@@ -44,7 +45,6 @@ __all__ = [
     "order_parameter_from_weights",
     "path_attention",
     "path_scores",
-    "predictor",
     "prior_weights",
     "query_key_attention",
     "random_attention",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,15 +17,16 @@ from .order import gram_factors, parameter_kinds, whitened_factors
 class Setting(NamedTuple):
     """What a sweep varies at fixed heads: widths N_1..N_a [L+1], scales σ1..σa [L+1] and temperature τ."""
 
-    widths: Float[Array, " layer"]
-    scales: Float[Array, " layer"]
-    temperature: Float[Array, ""]
+    # NumPy arrays until a compiled program takes them, JAX arrays inside.
+    widths: Any
+    scales: Any
+    temperature: Any
 
     @classmethod
     def of(cls, arch: Architecture, temperature: float) -> Setting:
         """The setting of one architecture at one temperature."""
-        # NumPy, not JAX: arrays this small would cost more to dispatch than to compute.
-        return cls(np.array(arch.widths, float), np.sqrt(arch.variances[1:]), np.array(temperature, float))  # type: ignore[arg-type]
+        # Arrays this small would cost JAX more to dispatch than to compute.
+        return cls(np.array(arch.widths, float), np.sqrt(arch.variances[1:]), np.array(temperature, float))
 
 
 def entropy(vector: Float[Array, " parameter"], heads: tuple[int, ...], setting: Setting) -> Array:
@@ -47,7 +48,7 @@ def entropy_derivatives(vector: Array, heads: tuple[int, ...], setting: Setting)
     return value, slope, curvature
 
 
-def path_factor(vector: Array, heads: tuple[int, ...], scales: Array) -> Float[Array, "path path"]:
+def path_factor(vector: Array, heads: tuple[int, ...], scales: Any) -> Float[Array, "path path"]:
     """F_1, with U^1 = F_1 F_1ᵀ."""
     return gram_factors(whitened_factors(vector, order_sizes(heads)), heads, scales)[0]
 

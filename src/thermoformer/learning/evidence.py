@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail, labels_for, temperature_value
+from .._validation import fail, labels_for, nonnegative_number
 from .action import Setting, action, log_evidence
 from .network import Architecture
 from .paths import PathFeatures
@@ -40,7 +40,7 @@ def evidence_scores(
         True
     """
     y = labels_for("labels", labels, features.examples)
-    temperature = temperature_value("temperature", temperature)
+    temperature = nonnegative_number("temperature", temperature)
     whole = solution or solve(arch, features, y, temperature=temperature)
     paths = arch.path_heads()
     lost = []
@@ -106,10 +106,10 @@ def choose_by_evidence(
     import optimistix
 
     y = labels_for("labels", labels, features.examples)
-    low, high = (temperature_value("temperature_range", bound) for bound in temperature_range)
+    low, high = (nonnegative_number("temperature_range", bound) for bound in temperature_range)
     if not 0 < low < high:
         raise fail("temperature_range", temperature_range, "two numbers above 0, the smaller first")
-    start = temperature_value("temperature", temperature)
+    start = nonnegative_number("temperature", temperature)
     if not low <= start <= high:
         raise fail("temperature", start, f"a number from {low:g} to {high:g}, the range allowed")
     problem = ready_problem(arch, features, y, low, form)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail, labels_for, positive_integer, temperature_value
+from .._validation import fail, labels_for, nonnegative_number, positive_integer, positive_number
 from .action import Setting
 from .kernels import Problem
 from .minimise import Minimum
@@ -20,7 +21,7 @@ from .saddle import (
     TOLERANCE,
     ConvergenceError,
     Solution,
-    one_minimum,
+    minimise_from,
     ready_search,
     reason_for,
     solution_at,
@@ -66,7 +67,7 @@ class SolutionGrid:
 
         names = list(self.solutions[0][0].architecture.path_names())
         axes = ("width", "temperature")
-        data = {
+        data: dict[str, Any] = {
             name: (axes, getattr(self, name)) for name in ("action", "energy", "entropy", "log_evidence", "converged")
         }
         data["order_parameter"] = ((*axes, "path", "path_other"), self.order_parameter)
@@ -113,9 +114,9 @@ def solve_grid(
     """
     y = labels_for("labels", labels, features.examples)
     width_axis = tuple(tuple(width) if np.ndim(width) else width for width in _axis("widths", widths))
-    temperature_axis = tuple(temperature_value("temperatures", value) for value in _axis("temperatures", temperatures))
+    temperature_axis = tuple(nonnegative_number("temperatures", value) for value in _axis("temperatures", temperatures))
     architectures = [arch.replace(widths=width) for width in width_axis]
-    max_steps = positive_integer("max_steps", max_steps)
+    max_steps, tolerance = positive_integer("max_steps", max_steps), positive_number("tolerance", tolerance)
     problem, first = ready_search(arch, features, y, min(temperature_axis), form, method)
     points = [Setting.of(one, value) for one in architectures for value in temperature_axis]
     settings = jax.tree.map(lambda *parts: jnp.stack(parts), *points)
@@ -136,20 +137,21 @@ def solve_grid(
     return SolutionGrid(width_axis, temperature_axis, rows)
 
 
-@partial(jax.jit, static_argnames=("heads", "max_steps", "method", "batch"))
+@partial(jax.jit, static_argnames=("heads", "method", "batch"))
 def _minimise_all(
     problem: Problem, heads: tuple, settings: Setting, tolerance: float, max_steps: int, method: str, batch: int
 ) -> Minimum:
     start = jnp.zeros(sum(size * (size + 1) // 2 for size in order_sizes(heads)))
 
     def at(setting: Setting) -> Minimum:
-        return one_minimum(problem, heads, setting, start, tolerance, max_steps, method)
+        return minimise_from(problem, heads, setting, start, tolerance, max_steps, method)
 
     return jax.lax.map(at, settings, batch_size=batch if batch > 1 else None)
 
 
 def _axis(name: str, value: Any) -> list[Any]:
-    values = [value] if np.ndim(value) == 0 else list(value)
+    # Not np.ndim: widths may mix single numbers and numbers by layer.
+    values = list(value) if isinstance(value, (Sequence, np.ndarray)) else [value]
     if not values:
         raise fail(name, "nothing", "at least one entry")
     return values

@@ -31,6 +31,8 @@ PAIR_MEMORY = 1_000_000_000
 # Up to this many paths pairs are kept in any case: they give the exact Hessian, and with it Newton's method.
 FEW_PATHS = 16
 
+Number = Array | np.ndarray | float
+
 
 class Problem(eqx.Module):
     """Training data made ready for repeated evaluations of K(U).
@@ -135,14 +137,17 @@ def feature_basis(features: Float[Array, "example path feature"]) -> Array | Non
 def kernel(problem: Problem, factor: Float[Array, "path column"]) -> Float[Array, "example example"]:
     """K(U) with U = FFᵀ, in the rotated example space."""
     if problem.pairs is not None:
-        return jnp.tensordot(packed(factor @ factor.T), problem.pairs, 1, precision=MATMUL_PRECISION)
+        # Flat on both sides: the derivative of a product over two axes at once is slow on a CPU.
+        flat = problem.pairs.reshape(problem.pairs.shape[0], -1)
+        entries = jnp.matmul(packed(factor @ factor.T), flat, precision=MATMUL_PRECISION)
+        return entries.reshape(problem.pairs.shape[1:])
     mixed = mixed_features(problem.features, factor)
     return jnp.matmul(mixed, mixed.T, precision=MATMUL_PRECISION)
 
 
 def mixed_features(features: Float[Array, "example feature path"], factor: Array) -> Float[Array, "example column"]:
     """ΞF: rows whose inner products are the kernel."""
-    mixed = jnp.matmul(features, factor, precision=MATMUL_PRECISION)
+    mixed = jnp.matmul(features.reshape(-1, features.shape[2]), factor, precision=MATMUL_PRECISION)
     return mixed.reshape(features.shape[0], -1)
 
 
@@ -151,18 +156,20 @@ def packed(gram: Float[Array, "path path"]) -> Float[Array, " pair"]:
     return gram[np.triu_indices(gram.shape[0])]
 
 
-def energy(problem: Problem, factor: Array, temperature: Array | float) -> Array:
+def energy(problem: Problem, factor: Array, temperature: Number) -> Array:
     """E = ln det(K + τI) + yᵀ(K + τI)⁻¹y over all examples (learning §3)."""
     return reachable_energy(problem, factor, temperature) + null_energy(problem, temperature)
 
 
-def reachable_energy(problem: Problem, factor: Array, temperature: Array | float) -> Array:
+def reachable_energy(problem: Problem, factor: Array, temperature: Number) -> Array:
     """The part of E that depends on U."""
+    if problem.pairs is None:
+        return gaussian_energy_of_rows(mixed_features(problem.features, factor), problem.labels, temperature)
     covariance = kernel(problem, factor) + temperature * jnp.eye(len(problem.labels))
     return gaussian_energy(covariance, problem.labels)
 
 
-def null_energy(problem: Problem, temperature: Array | float) -> Array | float:
+def null_energy(problem: Problem, temperature: Number) -> Number:
     """The part of E where the kernel is zero whatever U: (P − P') ln τ + |y_⊥|²/τ.
 
     Minimisers leave it out: at small τ it is a constant so large that its rounding would hide all that U can gain.
@@ -188,6 +195,23 @@ def _gaussian_energy_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return value, jnp.vdot(slope, covariance_dot) + 2 * alpha @ labels_dot
 
 
+@jax.custom_jvp
+def gaussian_energy_of_rows(rows: Float[Array, "example column"], labels: Array, temperature: Number) -> Array:
+    """`gaussian_energy` of BBᵀ + τI, with the derivative 2 tr[(C⁻¹ − ααᵀ) B dBᵀ]: one product, where BBᵀ has two."""
+    covariance = jnp.matmul(rows, rows.T, precision=MATMUL_PRECISION) + temperature * jnp.eye(len(labels))
+    return gaussian_energy(covariance, labels)
+
+
+@gaussian_energy_of_rows.defjvp
+def _gaussian_energy_of_rows_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (rows, labels, temperature), (rows_dot, labels_dot, temperature_dot) = primals, tangents
+    covariance = jnp.matmul(rows, rows.T, precision=MATMUL_PRECISION) + temperature * jnp.eye(len(labels))
+    value, inverse, alpha = inverse_and_solve(covariance, labels)
+    slope = inverse - jnp.outer(alpha, alpha)
+    pull = 2 * jnp.matmul(slope, rows, precision=MATMUL_PRECISION)
+    return value, jnp.vdot(pull, rows_dot) + 2 * alpha @ labels_dot + jnp.trace(slope) * temperature_dot
+
+
 def inverse_and_solve(covariance: Array, labels: Array) -> tuple[Array, Array, Array]:
     """(ln det C + yᵀC⁻¹y, C⁻¹, C⁻¹y) from one Cholesky factor."""
     cholesky = jnp.linalg.cholesky(covariance)
@@ -198,7 +222,7 @@ def inverse_and_solve(covariance: Array, labels: Array) -> tuple[Array, Array, A
     return value, inverse, root.T @ white
 
 
-def energy_derivatives(problem: Problem, factor: Array, temperature: Array | float) -> tuple[Array, Array, Array]:
+def energy_derivatives(problem: Problem, factor: Array, temperature: Number) -> tuple[Array, Array, Array]:
     """The reachable energy, its gradient and its Hessian in the packed entries of U, from stored pairs.
 
     With G = (K+τI)⁻¹, α = Gy: ∂E/∂U_s = tr[G C_s] − αᵀC_sα and

@@ -34,6 +34,7 @@ class Minimum(NamedTuple):
     gradient_norm: Float[Array, ""]
     smallest_curvature: Float[Array, ""]  # of the whitened Hessian; NaN where it was not formed
     evaluations: Array
+    remaining_gain: Float[Array, ""]  # what a further Newton step would take off the scaled action; NaN if not known
 
 
 def action_scale(problem: Problem, setting: Setting) -> Array:
@@ -98,15 +99,18 @@ def newton(
         radius = jnp.where(first | level, radius, jnp.where(gain < 0.25 * predicted, 0.25 * length, grown))
         vector = jnp.where(accept, vector + move, vector)
         best = jax.tree.map(lambda new, old: jnp.where(accept, new, old), found, best)
-        move, predicted = trust_region_move(*best[1:], radius)
+        _, gradient, curvatures, directions = best
+        move, predicted = trust_region_move(gradient, curvatures, directions, radius)
         return vector, best, move, predicted, radius, evaluations + 1, stalled
 
     zero, count = jnp.zeros_like(start), len(start)
     blank = (jnp.asarray(jnp.inf), zero + jnp.inf, zero, jnp.zeros((count, count)))
     first = (start, blank, zero, jnp.zeros(()), jnp.asarray(FIRST_RADIUS), jnp.asarray(0), jnp.asarray(False))
-    vector, (value, gradient, curvatures, _), _, _, _, evaluations, _ = jax.lax.while_loop(proceed, advance, first)
+    vector, best, _, _, _, evaluations, _ = jax.lax.while_loop(proceed, advance, first)
+    value, gradient, curvatures, directions = best
     norm = jnp.where(jnp.isfinite(value), jnp.abs(gradient).max(), jnp.nan)
-    return Minimum(vector, norm, curvatures[0], evaluations)
+    _, remaining = trust_region_move(gradient, curvatures, directions, jnp.asarray(jnp.inf))
+    return Minimum(vector, norm, curvatures[0], evaluations, remaining)
 
 
 def trust_region_move(gradient: Array, curvatures: Array, directions: Array, radius: Array) -> tuple[Array, Array]:
@@ -155,10 +159,11 @@ def limited_memory(
         gradient = optax.tree_utils.tree_get(memory, "grad")
         information = optax.tree_utils.tree_get(memory, "info")
         norm = jnp.abs(gradient).max()
-        stalled = (jnp.abs(move).max() == 0) | ~jnp.isfinite(norm)
-        vector = jnp.where(jnp.isfinite(norm), vector + move, vector)
-        return vector, memory, norm, steps + 1, evaluations + information.num_linesearch_steps, stalled
+        moved = jnp.where(jnp.isfinite(norm), jnp.asarray(optax.apply_updates(vector, move)), vector)
+        stalled = (moved == vector).all()
+        return moved, memory, norm, steps + 1, evaluations + information.num_linesearch_steps, stalled
 
     first = (start, optimiser.init(start), jnp.asarray(jnp.inf), 0, 0, jnp.asarray(False))
     vector, _, norm, _, evaluations, _ = jax.lax.while_loop(proceed, advance, first)
-    return Minimum(vector, norm, jnp.asarray(jnp.nan), jnp.asarray(evaluations))
+    unknown = jnp.asarray(jnp.nan)
+    return Minimum(vector, norm, unknown, jnp.asarray(evaluations), unknown)

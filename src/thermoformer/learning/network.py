@@ -94,11 +94,12 @@ class Architecture:
             >>> Architecture((2, 1), 10).path_names([["good", "random"], ["uniform"]])
             ('good→uniform', 'random→uniform')
         """
-        if head_names is None:
-            head_names = [[str(head) for head in range(count)] for count in self.heads]
-        if [len(names) for names in head_names] != list(self.heads):
-            raise fail("head_names", [len(names) for names in head_names], f"one name per head, {list(self.heads)}")
-        return tuple("→".join(head_names[layer][head] for layer, head in enumerate(row)) for row in self.path_heads())
+        names = head_names or [[str(head) for head in range(count)] for count in self.heads]
+        if [len(layer) for layer in names] != list(self.heads):
+            raise fail("head_names", [len(layer) for layer in names], f"one name per head, {list(self.heads)}")
+        return tuple(
+            "→".join(layer[int(head)] for layer, head in zip(names, row, strict=True)) for row in self.path_heads()
+        )
 
     def replace(self, **changes: Any) -> Architecture:
         """A copy with other heads, widths or variances.

@@ -53,7 +53,7 @@ def whitened_factors(vector: Float[Array, " parameter"], sizes: tuple[int, ...])
     return factors
 
 
-def gram_factors(whitened: Sequence[Array], heads: Sequence[int], scales: Sequence[Any] | Array) -> list[Array]:
+def gram_factors(whitened: Sequence[Array], heads: Sequence[int], scales: Array | np.ndarray) -> list[Array]:
     """F_1..F_{L+1} with U^l = F_l F_lᵀ: F_{L+1} = σa R_{L+1}, F_l = σ_l (I ⊗ F_{l+1}) R_l (learning §3).
 
     Arguments:

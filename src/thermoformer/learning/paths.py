@@ -76,7 +76,7 @@ class PathFeatures:
 
     def __getitem__(self, examples: Any) -> PathFeatures:
         """The given examples (a slice or an index array)."""
-        values = self.values[examples]
+        values = self.values[examples if isinstance(examples, slice) else np.asarray(examples)]
         if values.ndim != 3:
             raise fail("examples", repr(examples), "a slice or an array of indices")
         return PathFeatures(values)

@@ -12,7 +12,7 @@ import jax.scipy.stats as jss
 import numpy as np
 
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, labels_for, real_array, temperature_value
+from .._validation import fail, labels_for, nonnegative_number, real_array
 from .kernels import Problem, energy, kernel, mixed_features, prepare
 from .network import Architecture
 from .order import factor_of, gram_matrix
@@ -49,8 +49,9 @@ class Prediction:
         margin = self._signs(labels) * self.mean
         # Where nothing is uncertain the draw is the mean: Φ becomes a step.
         spread = np.sqrt(np.maximum(self.variance, 0))
-        ratio = np.divide(margin, spread, out=np.sign(margin) * np.inf, where=spread > 0)
-        return float(np.mean(np.asarray(jss.norm.cdf(np.nan_to_num(ratio, nan=0.0, posinf=40.0, neginf=-40.0)))))
+        certain = np.where(margin == 0, 0.0, np.copysign(np.inf, margin))
+        ratio = np.divide(margin, spread, out=certain, where=spread > 0)
+        return float(np.mean(np.asarray(jss.norm.cdf(ratio))))
 
     def bias(self, labels: Any) -> float:
         """⟨(mean − y)²⟩."""
@@ -132,7 +133,7 @@ class Predictor:
         return self.problem.features.shape[1] if basis is None else basis.shape[0]
 
 
-def predictor(
+def gaussian_predictor(
     arch: Architecture,
     features: PathFeatures,
     labels: Any,
@@ -153,12 +154,13 @@ def predictor(
     Example:
         >>> import numpy as np
         >>> feats = PathFeatures.from_attentioned_inputs(np.eye(3)[:, None, :])
-        >>> fitted = predictor(Architecture((1,), 5), feats, [1, -1, 1], order_parameter=[[3.0]], temperature=1.0)
+        >>> arch = Architecture((1,), 5)
+        >>> fitted = gaussian_predictor(arch, feats, [1, -1, 1], order_parameter=[[3.0]], temperature=1.0)
         >>> fitted.predict(feats).mean.round(12).tolist()
         [0.5, -0.5, 0.5]
     """
     y = labels_for("labels", labels, features.examples)
-    temperature = temperature_value("temperature", temperature)
+    temperature = nonnegative_number("temperature", temperature)
     checked = gram_matrix("order_parameter", order_parameter, arch.paths)
     return Predictor(arch, temperature, checked, ready_problem(arch, features, y, temperature, form))
 

@@ -1,0 +1,47 @@
+"""How the documentation is built: `make docs`. Nothing is fetched, neither by the build nor by its pages."""
+
+import sys
+from pathlib import Path
+
+import thermoformer
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+project = "thermoformer"
+author = "thermoformer developers"
+copyright = author
+version = release = thermoformer.__version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "house_docstrings", "mathml"]
+exclude_patterns = ["_build", "_ext", "jupyter_execute"]
+
+# Dashes only: a quoted word in a docstring is a value to type, and keeps its straight quotes.
+smartquotes_action = "D"
+
+html_theme = "furo"
+html_title = "thermoformer"
+html_static_path = ["_static"]
+html_css_files = ["house.css"]
+html_math_renderer = "mathml"
+html_show_copyright = False
+html_copy_source = False
+
+myst_enable_extensions = ["dollarmath", "deflist"]
+myst_heading_anchors = 3
+
+# The tutorial runs anew in every build: a cached result would hide what a change of the library did to it.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 180
+nb_merge_streams = True
+
+# In docstrings a name in backticks is a name: of this library where there is one, and a literal elsewhere.
+default_role = "py:obj"
+add_module_names = False
+python_maximum_signature_line_length = 80
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+napoleon_numpy_docstring = False
+napoleon_custom_sections = [("Fields", "params_style")]
