@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 METHODS = ("auto", "newton", "limited-memory")
 # Largest gradient entry, in whitened coordinates, of the action over (max N + P), at which a minimum counts as found.
 TOLERANCE = 1e-8
-# Operations for one Hessian up to which Newton's method is taken from the start (about a second on two cores), and up to
-# which it takes over where limited-memory BFGS gave up.
+# Operations for one Hessian up to which Newton's method is taken from the start (a second or so on two cores), and
+# up to which it takes over where limited-memory BFGS gave up.
 NEWTON_OPERATIONS = 2e10
 FALLBACK_OPERATIONS = 1e11
 
