@@ -9,6 +9,7 @@ from problems import dense_kernel, small_problem
 
 from thermoformer.learning import (
     Architecture,
+    ConvergenceError,
     PathFeatures,
     Prediction,
     choose_by_evidence,
@@ -109,6 +110,12 @@ def test_evidence_choice_beats_its_neighbours():
         nearby = choice.architecture.replace(variances=[v * variance_factor for v in choice.architecture.variances])
         other = solve(nearby, features, labels, temperature=choice.temperature * temperature_factor)
         assert other.log_evidence < best
+
+
+def test_an_unfinished_choice_is_reported():
+    arch, features, labels = small_problem((2,))
+    with pytest.raises(ConvergenceError, match="the evidence was not maximised in 2 steps; try more max_steps"):
+        choose_by_evidence(arch, features, labels, max_steps=2)
 
 
 def test_evidence_recovers_the_noise():

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail, labels_for, nonnegative_number
+from .._validation import fail, labels_for, nonnegative_number, positive_integer
 from .action import Setting, action, log_evidence
 from .network import Architecture
 from .paths import PathFeatures
 from .predictor import ready_problem
-from .saddle import Solution, solve
+from .saddle import ConvergenceError, Solution, solve
 from .scores import HeadScores, head_labels
 
 
@@ -81,6 +81,7 @@ def choose_by_evidence(
     variances: bool = True,
     temperature_range: tuple[float, float] = (1e-6, 1e3),
     form: str = "auto",
+    max_steps: int = 5000,
 ) -> EvidenceChoice:
     """Choose τ, and the product of the prior variances, by the log evidence of the training data (learning §9).
 
@@ -92,6 +93,8 @@ def choose_by_evidence(
         temperature: where the search starts.
         variances: choose the product of variances too, not τ alone.
         temperature_range: smallest and largest τ allowed.
+        form: form of the kernel: "auto", "pairs", "features" or "dual".
+        max_steps: most steps of the search; more would be needed than this: `ConvergenceError`.
 
     Example:
         >>> import numpy as np
@@ -109,7 +112,7 @@ def choose_by_evidence(
     low, high = (nonnegative_number("temperature_range", bound) for bound in temperature_range)
     if not 0 < low < high:
         raise fail("temperature_range", temperature_range, "two numbers above 0, the smaller first")
-    start = nonnegative_number("temperature", temperature)
+    start, max_steps = nonnegative_number("temperature", temperature), positive_integer("max_steps", max_steps)
     if not low <= start <= high:
         raise fail("temperature", start, f"a number from {low:g} to {high:g}, the range allowed")
     problem = ready_problem(arch, features, y, low, form)
@@ -133,7 +136,13 @@ def choose_by_evidence(
     first = (jnp.zeros(arch.parameters), jnp.asarray([math.asin(np.clip(place, -0.999, 0.999)), 0.0]))
     small = arch.parameters <= 200
     solver = (optimistix.BFGS if small else optimistix.LBFGS)(rtol=1e-7, atol=1e-7)
-    found = optimistix.minimise(loss, solver, first, max_steps=5000, throw=False).value
+    search = optimistix.minimise(loss, solver, first, max_steps=max_steps, throw=False)
+    if search.result != optimistix.RESULTS.successful:
+        raise ConvergenceError(
+            f"the evidence was not maximised in {max_steps} steps; try more max_steps, another starting temperature, "
+            "or a smaller temperature_range"
+        )
+    found = search.value
     setting = setting_at(found[1])
     chosen = float(setting.temperature)
     factor = float(jnp.prod((setting.scales / base.scales) ** 2)) ** (1 / len(arch.variances))

@@ -117,7 +117,7 @@ def solve(
         labels: y [example].
         temperature: τ ≥ 0, the variance of the observation noise.
         form: form of the kernel: "auto", "pairs", "features" or "dual".
-        method: "newton" (exact Hessian), "limited-memory" (BFGS), or "auto" by the number of paths.
+        method: "newton" (exact Hessian), "limited-memory" (BFGS), or "auto" by the cost of a Hessian.
         tolerance: largest gradient entry, in whitened coordinates, of S/(max N + P).
         max_steps: most steps of the minimiser.
         throw: raise `ConvergenceError` where no minimum is found; otherwise say so in `converged`.
@@ -189,11 +189,9 @@ def whitened_hessian(solution: Solution) -> np.ndarray:
         return np.asarray(_hessian_from_pairs(vector, problem, arch.heads, setting))
     scale = max(arch.widths) + problem.examples
     gradient = jax.grad(lambda at: action(at, problem, arch.heads, setting) / scale)
-    return np.asarray(
-        jax.jit(lambda at: jax.lax.map(lambda direction: jax.jvp(gradient, (at,), (direction,))[1], jnp.eye(len(at))))(
-            vector
-        )
-    )
+    # One direction after another: all at once would hold as many copies of the features.
+    column = jax.jit(lambda direction: jax.jvp(gradient, (vector,), (direction,))[1])
+    return np.stack([np.asarray(column(direction)) for direction in np.eye(len(vector))])
 
 
 def ready_search(
