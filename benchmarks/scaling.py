@@ -1,8 +1,8 @@
 """How time and memory of one solution grow with examples and with paths; on a GPU also P = 20 000 with 16 paths.
 
 Each size runs in a fresh process, so that its peak memory is its own. `first` includes compilation, `again` is the
-median of compiled solutions; the last column is its ratio to the row above in the same table. On a CPU the peak is that of the whole process, on a GPU
-that of its device memory.
+median of compiled solutions; the last column is its ratio to the row above in the same table. On a CPU the peak is that
+of the whole process, on a GPU that of its device memory.
 """
 
 from __future__ import annotations
