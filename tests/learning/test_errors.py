@@ -49,6 +49,12 @@ CASES = {
     "variance zero": (lambda: Architecture((2,), 5, 0.0), "variances: got 0.0; expected numbers above 0"),
     "variances": (lambda: Architecture((2,), 5, (1, 1)), "variances: got 2 numbers; expected one number or 3"),
     "variance NaN": (lambda: Architecture((2,), 5, np.nan), "variances: got 1 NaN or infinite entries"),
+    "outputs": (lambda: Architecture((2,), 5, outputs=3), "outputs: got 3; expected 1: several outputs are not in"),
+    "skip": (lambda: Architecture((2,), 5, skip=True), "skip: got True; expected False: skip connections are not in"),
+    "skipping paths": (
+        lambda: PathFeatures.from_attention(X, [UNIFORM], skip=True),
+        "skip: got True; expected False: paths that skip layers are not in this version",
+    ),
     "replace": (lambda: ARCH.replace(width=3), "changes: got width; expected only heads, widths, variances"),
     "head names": (lambda: ARCH.path_names([["a"]]), r"head_names: got \[1\]; expected one name per head, \[2, 2\]"),
     "x axes": (lambda: uniform_attention(X[0]), r"x: got shape \(3, 2\); expected 3 axes \[example, token, feature\]"),

@@ -114,8 +114,17 @@ def test_evidence_choice_beats_its_neighbours():
 
 def test_an_unfinished_choice_is_reported():
     arch, features, labels = small_problem((2,))
-    with pytest.raises(ConvergenceError, match="the evidence was not maximised in 2 steps; try more max_steps"):
+    with pytest.raises(ConvergenceError, match="after 2 steps the evidence over .* still has a slope of .*; try more"):
         choose_by_evidence(arch, features, labels, max_steps=2)
+
+
+def test_labels_of_pure_noise_switch_the_kernel_off():
+    """The evidence then has a plateau without end towards small variances; its best temperature is ⟨y²⟩."""
+    generator = np.random.default_rng(0)
+    features = PathFeatures.from_attentioned_inputs(generator.normal(size=(20, 2, 5)))
+    choice = choose_by_evidence(Architecture((2,), 10), features, np.sign(generator.normal(size=20)))
+    assert choice.temperature == pytest.approx(1.0, rel=0.01)
+    assert np.prod(choice.architecture.variances) < 1e-2
 
 
 def test_evidence_recovers_the_noise():

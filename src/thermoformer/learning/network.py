@@ -27,6 +27,8 @@ class Architecture:
         heads: heads of each attention layer, (H_1..H_L).
         widths: N_1..N_L and N_a, L+1 numbers: the fan-in of each layer and of the readout; one number is broadcast.
         variances: σ0², σ1²..σL², σa², L+2 prior variances (not standard deviations); one number is broadcast.
+        outputs: 1; several outputs are not in this version, and refused.
+        skip: False; skip connections are not in this version, and refused.
 
     Example:
         >>> arch = Architecture(heads=(2, 2), widths=10, variances=1.0)
@@ -43,7 +45,14 @@ class Architecture:
         heads: int | Sequence[int],
         widths: int | Sequence[int],
         variances: float | Sequence[float] = 1.0,
+        *,
+        outputs: int = 1,
+        skip: bool = False,
     ) -> None:
+        if outputs != 1:
+            raise fail("outputs", repr(outputs), "1: several outputs are not in this version")
+        if skip is not False:
+            raise fail("skip", repr(skip), "False: skip connections are not in this version")
         head_list = (heads,) if np.ndim(heads) == 0 else tuple(heads)  # type: ignore[arg-type]
         if not head_list:
             raise fail("heads", "no layers", "the number of heads of at least one layer")

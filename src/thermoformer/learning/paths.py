@@ -37,13 +37,16 @@ class PathFeatures:
         return cls(jnp.asarray(real_array("xi", xi, ("example", "path", "feature"))))
 
     @classmethod
-    def from_attention(cls, x: Any, attention: Sequence[Any], readout: str = "last") -> PathFeatures:
+    def from_attention(
+        cls, x: Any, attention: Sequence[Any], readout: str = "last", skip: bool = False
+    ) -> PathFeatures:
         """ξ_π = Σ_s ω_π(s) x_s with ω_π the product of attention matrices along the path.
 
         Arguments:
             x: tokens [example, token, feature].
             attention: one array [example, head, query, key] per layer, layer 1 first.
             readout: the query position of the top layer: "last", "first" or "mean".
+            skip: False; paths that skip layers are not in this version, and refused.
 
         Example:
             >>> import numpy as np
@@ -52,6 +55,8 @@ class PathFeatures:
             >>> PathFeatures.from_attention(x, [uniform_attention(x)]).values.tolist()
             [[[2.0, 3.0]]]
         """
+        if skip is not False:
+            raise fail("skip", repr(skip), "False: paths that skip layers are not in this version")
         weights = path_attention(x, attention, readout)
         return cls(jnp.einsum("pas,psi->pai", weights, jnp.asarray(x, dtype=float), precision=MATMUL_PRECISION))
 
