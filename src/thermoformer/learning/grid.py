@@ -15,7 +15,7 @@ from .._validation import fail, labels_for, nonnegative_number, positive_integer
 from .action import Setting
 from .kernels import Problem
 from .minimise import Minimum
-from .network import Architecture, order_sizes
+from .network import Architecture, parameter_count
 from .paths import PathFeatures
 from .saddle import (
     TOLERANCE,
@@ -141,7 +141,7 @@ def solve_grid(
 def _minimise_all(
     problem: Problem, heads: tuple, settings: Setting, tolerance: float, max_steps: int, method: str, batch: int
 ) -> Minimum:
-    start = jnp.zeros(sum(size * (size + 1) // 2 for size in order_sizes(heads)))
+    start = jnp.zeros(parameter_count(heads))
 
     def at(setting: Setting) -> Minimum:
         return minimise_from(problem, heads, setting, start, tolerance, max_steps, method)

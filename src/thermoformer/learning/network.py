@@ -85,7 +85,7 @@ class Architecture:
     @property
     def parameters(self) -> int:
         """How many numbers the whitened order parameters hold."""
-        return sum(size * (size + 1) // 2 for size in self.order_sizes)
+        return parameter_count(self.heads)
 
     @property
     def infinite_width_variance(self) -> float:
@@ -127,6 +127,11 @@ class Architecture:
 def order_sizes(heads: Sequence[int]) -> tuple[int, ...]:
     """n_1..n_{L+1}: the size of U^l is n_l = ∏_{k≥l} H_k, and 1 for the readout."""
     return tuple(math.prod(heads[layer:]) for layer in range(len(heads) + 1))
+
+
+def parameter_count(heads: Sequence[int]) -> int:
+    """How many numbers the lower triangles R_1..R_{L+1} hold."""
+    return sum(size * (size + 1) // 2 for size in order_sizes(heads))
 
 
 class Weights(NamedTuple):

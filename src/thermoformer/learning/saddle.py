@@ -15,7 +15,7 @@ from .._validation import fail, labels_for, nonnegative_number, one_of, positive
 from .action import Setting, action, entropy, log_evidence
 from .kernels import PAIR_MEMORY, Problem, with_pairs
 from .minimise import ROUNDING, Minimum, action_derivatives, limited_memory, newton
-from .network import Architecture, order_sizes
+from .network import Architecture, order_sizes, parameter_count
 from .order import gram_factors, whitened_factors
 from .paths import PathFeatures
 from .predictor import Predictor, ready_problem
@@ -229,8 +229,7 @@ def _hessian_operations(problem: Problem, heads: tuple[int, ...]) -> float:
 
 def _operations(pairs: int, size: int, heads: tuple[int, ...]) -> float:
     """Operations for the exact Hessian: one P³ product per pair, all traces of two, and second derivatives of U."""
-    parameters = sum(count * (count + 1) // 2 for count in order_sizes(heads))
-    return 2.0 * pairs * size**2 * (size + pairs) + 20.0 * parameters * math.prod(heads) ** 3
+    return 2.0 * pairs * size**2 * (size + pairs) + 20.0 * parameter_count(heads) * math.prod(heads) ** 3
 
 
 @partial(jax.jit, static_argnames=("heads", "method"))
@@ -265,8 +264,8 @@ def solution_at(
     curvature, gain = (
         None if np.isnan(part) else float(part) for part in (minimum.smallest_curvature, minimum.remaining_gain)
     )
-    # At small width and temperature curvatures differ by 1e7, and rounding in the stiff directions alone exceeds the
-    # tolerance: a minimum that a Newton step cannot lower beyond rounding is found all the same.
+    # At small width and temperature curvatures differ by orders of magnitude, and rounding in the stiff directions alone
+    # exceeds the tolerance: a minimum that a Newton step cannot lower beyond rounding is found all the same.
     found = norm <= tolerance or (gain is not None and gain <= ROUNDING)
     minimal = curvature is None or curvature > 0
     return Solution(
