@@ -264,8 +264,8 @@ def solution_at(
     curvature, gain = (
         None if np.isnan(part) else float(part) for part in (minimum.smallest_curvature, minimum.remaining_gain)
     )
-    # At small width and temperature curvatures differ by orders of magnitude, and rounding in the stiff directions alone
-    # exceeds the tolerance: a minimum that a Newton step cannot lower beyond rounding is found all the same.
+    # At small width and temperature curvatures differ by orders of magnitude, and rounding in the stiff directions
+    # alone exceeds the tolerance: a minimum that a Newton step cannot lower beyond rounding is found all the same.
     found = norm <= tolerance or (gain is not None and gain <= ROUNDING)
     minimal = curvature is None or curvature > 0
     return Solution(
