@@ -35,9 +35,15 @@ def real_array(name: str, value: Any, axes: Sequence[str] | None = None) -> np.n
     return array
 
 
-def labels_for(name: str, value: Any, examples: int) -> np.ndarray:
-    """Labels as a float64 vector, one per example."""
-    labels = real_array(name, value, ("example",))
+def labels_for(name: str, value: Any, examples: int, outputs: int = 1) -> np.ndarray:
+    """Labels as float64, [example] for one output and [example, output] for several."""
+    labels = real_array(name, value)
+    if outputs == 1 and labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if outputs == 1 and labels.ndim != 1:
+        raise fail(name, f"shape {labels.shape}", "1 axis [example]: the network has one output")
+    if outputs > 1 and (labels.ndim != 2 or labels.shape[1] != outputs):
+        raise fail(name, f"shape {labels.shape}", f"[example, {outputs}]: the network has {outputs} outputs")
     if len(labels) != examples:
         raise fail(name, f"{len(labels)} labels", f"{examples}, one per example")
     return labels

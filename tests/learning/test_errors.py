@@ -49,13 +49,37 @@ CASES = {
     "variance zero": (lambda: Architecture((2,), 5, 0.0), "variances: got 0.0; expected numbers above 0"),
     "variances": (lambda: Architecture((2,), 5, (1, 1)), "variances: got 2 numbers; expected one number or 3"),
     "variance NaN": (lambda: Architecture((2,), 5, np.nan), "variances: got 1 NaN or infinite entries"),
-    "outputs": (lambda: Architecture((2,), 5, outputs=3), "outputs: got 3; expected 1: several outputs are not in"),
-    "skip": (lambda: Architecture((2,), 5, skip=True), "skip: got True; expected False: skip connections are not in"),
-    "skipping paths": (
-        lambda: PathFeatures.from_attention(X, [UNIFORM], skip=True),
-        "skip: got True; expected False: paths that skip layers are not in this version",
+    "outputs": (lambda: Architecture((2,), 5, outputs=0), "outputs: got 0; expected a whole number, 1 or more"),
+    "skip": (lambda: Architecture((2,), 5, skip=1), "skip: got 1; expected True or False"),
+    "skips with unequal widths": (
+        lambda: Architecture((2,), (4, 5), skip=True),
+        r"widths: got \(4, 5\); expected equal widths with skip=True",
     ),
-    "replace": (lambda: ARCH.replace(width=3), "changes: got width; expected only heads, widths, variances"),
+    "labels of several outputs for one": (
+        lambda: solved(labels=np.ones((30, 3))),
+        r"labels: got shape \(30, 3\); expected 1 axis \[example\]: the network has one output",
+    ),
+    "labels of two outputs for three": (
+        lambda: solved(arch=ARCH.replace(outputs=3), labels=np.ones((30, 2))),
+        r"labels: got shape \(30, 2\); expected \[example, 3\]: the network has 3 outputs",
+    ),
+    "labels of one output for three": (
+        lambda: solved(arch=ARCH.replace(outputs=3)),
+        r"labels: got shape \(30,\); expected \[example, 3\]: the network has 3 outputs",
+    ),
+    "features without skips": (
+        lambda: solved(arch=ARCH.replace(skip=True)),
+        r"features: got 4 paths; expected 9, the product of heads \(2, 2\), each plus one for the skip",
+    ),
+    "labels of a prediction": (
+        lambda: Prediction(np.ones((2, 3)), np.ones((2, 3))).accuracy([0, 3]),
+        r"labels: got shape \(2,\); expected \[2, 3\] codes, or 2 class numbers from 0 to 2",
+    ),
+    "expected accuracy of several outputs": (
+        lambda: Prediction(np.ones((2, 3)), np.ones((2, 3))).expected_accuracy([0, 1]),
+        "expected_accuracy: got 3 outputs; expected a network with one output",
+    ),
+    "replace": (lambda: ARCH.replace(width=3), "changes: got width; expected only heads, widths, variances, outputs, skip"),
     "head names": (lambda: ARCH.path_names([["a"]]), r"head_names: got \[1\]; expected one name per head, \[2, 2\]"),
     "x axes": (lambda: uniform_attention(X[0]), r"x: got shape \(3, 2\); expected 3 axes \[example, token, feature\]"),
     "x NaN": (lambda: bilinear_attention(NAN_X, np.eye(2)[None]), "x: got 1 NaN or infinite entries; expected finite"),
@@ -157,7 +181,7 @@ CASES = {
     ),
     "weights readout": (
         lambda: forward(ARCH, Weights(np.ones((10, 2)), (), np.ones(3)), X, [UNIFORM]),
-        r"weights.readout: got shape \(3,\); expected \[10\] or \[draw, 10\]",
+        r"weights.readout: got shape \(3,\); expected \(10,\)",
     ),
     "weights layers": (
         lambda: forward(ARCH, Weights(np.ones((10, 2)), (), np.ones(10)), X, [UNIFORM]),

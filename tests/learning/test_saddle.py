@@ -219,7 +219,7 @@ def test_whitened_hessian_in_both_forms():
         hessians.append(whitened_hessian(solution))
     np.testing.assert_allclose(hessians[0], hessians[1], atol=1e-6)
     setting = Setting.of(arch, 0.1)
-    exact = jax.hessian(lambda v: action(v, solution.problem, arch.heads, setting) / 40)(solution.vector)
+    exact = jax.hessian(lambda v: action(v, solution.problem, arch.layout, setting) / 40)(solution.vector)
     np.testing.assert_allclose(hessians[1], exact, atol=1e-9)
 
 
@@ -250,4 +250,4 @@ def test_to_xarray_names_the_paths():
 def test_least_entropy_is_the_entropy_of_the_limit():
     arch, features, labels = small_problem((3, 2), variances=(0.7, 1.5, 1.2, 0.6), widths=(20, 15, 30))
     limit = gaussian_process(arch, features, labels, temperature=0.1)
-    assert limit.entropy * 30 == pytest.approx(float(least_entropy(arch.heads, Setting.of(arch, 0.1))), rel=1e-13)
+    assert limit.entropy * 30 == pytest.approx(float(least_entropy(arch.layout, Setting.of(arch, 0.1))), rel=1e-13)

@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .kernels import Problem, null_energy, reachable_energy
-from .network import Architecture, order_sizes
-from .order import gram_factors, parameter_kinds, whitened_factors
+from .layout import Layout
+from .network import Architecture
+from .order import gram_factors, output_first, whitened_blocks
 
 
 class Setting(NamedTuple):
@@ -29,55 +30,64 @@ class Setting(NamedTuple):
         return cls(np.array(arch.widths, float), np.sqrt(arch.variances[1:]), np.array(temperature, float))
 
 
-def entropy(vector: Float[Array, " parameter"], heads: tuple[int, ...], setting: Setting) -> Array:
-    """S_a + Σ_l S_l = Σ_{l=1..L+1} N_l (‖R_l‖² − 2 Σ ln diag R_l − n_l ln σ_l²), whitened (learning §3, entropy)."""
-    return entropy_derivatives(vector, heads, setting)[0]
+def entropy(vector: Float[Array, " parameter"], layout: Layout, setting: Setting) -> Array:
+    """S_a + Σ_l S_l = Σ_{l=1..L+1} N_l (‖R_l‖² − 2 Σ ln diag R_l − n_l ln σ_l²), whitened (learning §3, entropy).
+
+    With skips R = [Z B] (learning §8). In a layout of finite width it is −2 ln of the exact prior density of the
+    vector, less constants: the i-th diagonal entry counts N_l − i times in place of N_l (learning §6).
+    """
+    return entropy_derivatives(vector, layout, setting)[0]
 
 
-def entropy_derivatives(vector: Array, heads: tuple[int, ...], setting: Setting) -> tuple[Array, Array, Array]:
+def entropy_derivatives(vector: Array, layout: Layout, setting: Setting) -> tuple[Array, Array, Array]:
     """The entropy, its gradient and the diagonal of its Hessian, which has no other entries.
 
     In whitened coordinates the entropy is a sum over parameters v: N (e^{2v} − 2v) for a log-diagonal, N v² below it.
     """
-    layer, diagonal = parameter_kinds(order_sizes(heads))
-    width = setting.widths[layer]
+    diagonal, width = layout.diagonal, jnp.asarray(setting.widths)[layout.layer]
+    freedom = width - layout.lost_freedom if layout.finite else width
     square = jnp.where(diagonal, jnp.exp(2 * vector), vector**2)
-    value = width @ jnp.where(diagonal, square - 2 * vector, square) - _log_scales(heads, setting)
-    slope = width * jnp.where(diagonal, 2 * square - 2, 2 * vector)
+    value = width @ square - 2 * freedom @ jnp.where(diagonal, vector, 0.0) - _log_scales(layout, setting)
+    slope = width * jnp.where(diagonal, 2 * square, 2 * vector) - jnp.where(diagonal, 2 * freedom, 0.0)
     curvature = width * jnp.where(diagonal, 4 * square, 2.0)
     return value, slope, curvature
 
 
-def path_factor(vector: Array, heads: tuple[int, ...], scales: Any) -> Float[Array, "path path"]:
-    """F_1, with U^1 = F_1 F_1ᵀ."""
-    return gram_factors(whitened_factors(vector, order_sizes(heads)), heads, scales)[0]
+def path_factor(vector: Array, layout: Layout, scales: Any) -> Float[Array, "row column"]:
+    """F_1, with U^1 = F_1 F_1ᵀ and rows (output, path)."""
+    return output_first(gram_factors(whitened_blocks(vector, layout), layout, scales)[0], layout.outputs)
 
 
-def action(vector: Array, problem: Problem, heads: tuple[int, ...], setting: Setting) -> Array:
+def action(vector: Array, problem: Problem, layout: Layout, setting: Setting) -> Array:
     """S = E + S_a + Σ_l S_l at a whitened vector, not divided by a width."""
-    return reachable_action(vector, problem, heads, setting) + null_energy(problem, setting.temperature)
+    return reachable_action(vector, problem, layout, setting) + null_energy(problem, setting.temperature)
 
 
-def reachable_action(vector: Array, problem: Problem, heads: tuple[int, ...], setting: Setting) -> Array:
+def reachable_action(vector: Array, problem: Problem, layout: Layout, setting: Setting) -> Array:
     """S less the part of the energy that no U can change."""
-    factor = path_factor(vector, heads, setting.scales)
-    return reachable_energy(problem, factor, setting.temperature) + entropy(vector, heads, setting)
+    factor = path_factor(vector, layout, setting.scales)
+    return reachable_energy(problem, factor, setting.temperature) + entropy(vector, layout, setting)
 
 
-def least_entropy(heads: tuple[int, ...], setting: Setting) -> Array:
+def least_entropy(layout: Layout, setting: Setting) -> Array:
     """The entropy at R = I, its smallest value: the prior's own normalisation to leading order."""
-    return setting.widths @ jnp.asarray(order_sizes(heads), dtype=float) - _log_scales(heads, setting)
+    return setting.widths @ _sizes(layout) - _log_scales(layout, setting)
 
 
-def log_evidence(action_value: Array, examples: int, heads: tuple[int, ...], setting: Setting) -> Array:
-    """Leading log evidence ln p(y) = −½ [S − least entropy + P ln 2π].
+def log_evidence(action_value: Array, observations: int, layout: Layout, setting: Setting) -> Array:
+    """Leading log evidence ln p(y) = −½ [S − least entropy + P ln 2π], with P·D for D outputs.
 
     Subtracting the least entropy normalises the prior over U to leading order, so that the value tends to the log
     marginal likelihood of the Gaussian process as N → ∞, and evidences of different head sets can be compared.
     """
-    return -0.5 * (action_value - least_entropy(heads, setting) + examples * math.log(2 * math.pi))
+    return -0.5 * (action_value - least_entropy(layout, setting) + observations * math.log(2 * math.pi))
 
 
-def _log_scales(heads: tuple[int, ...], setting: Setting) -> Array:
+def _log_scales(layout: Layout, setting: Setting) -> Array:
     """Σ_l N_l n_l ln σ_l²."""
-    return (setting.widths * jnp.asarray(order_sizes(heads), dtype=float)) @ (2 * jnp.log(setting.scales))
+    return (setting.widths * _sizes(layout)) @ (2 * jnp.log(setting.scales))
+
+
+def _sizes(layout: Layout) -> Array:
+    """n_1..n_{L+1}: the new vectors of each layer."""
+    return jnp.asarray([float(block.rows) for block in layout.blocks])

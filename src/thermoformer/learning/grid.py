@@ -14,8 +14,9 @@ import numpy as np
 from .._validation import fail, labels_for, nonnegative_number, positive_integer, positive_number
 from .action import Setting
 from .kernels import Problem
+from .layout import Layout
 from .minimise import Minimum
-from .network import Architecture, parameter_count
+from .network import Architecture
 from .paths import PathFeatures
 from .saddle import (
     TOLERANCE,
@@ -65,7 +66,7 @@ class SolutionGrid:
         """All of it with named axes (widths that differ by layer are named by their position)."""
         import xarray
 
-        names = list(self.solutions[0][0].architecture.path_names())
+        names = list(self.solutions[0][0].architecture.order_names())
         axes = ("width", "temperature")
         data: dict[str, Any] = {
             name: (axes, getattr(self, name)) for name in ("action", "energy", "entropy", "log_evidence", "converged")
@@ -112,7 +113,7 @@ def solve_grid(
         >>> grid.order_parameter.shape
         (2, 1, 2, 2)
     """
-    y = labels_for("labels", labels, features.examples)
+    y = labels_for("labels", labels, features.examples, arch.outputs)
     width_axis = tuple(tuple(width) if np.ndim(width) else width for width in _axis("widths", widths))
     temperature_axis = tuple(nonnegative_number("temperatures", value) for value in _axis("temperatures", temperatures))
     architectures = [arch.replace(widths=width) for width in width_axis]
@@ -121,7 +122,7 @@ def solve_grid(
     points = [Setting.of(one, value) for one in architectures for value in temperature_axis]
     settings = jax.tree.map(lambda *parts: jnp.stack(parts), *points)
     batch = batch or _points_at_once(problem, first, len(points))
-    minima = _minimise_all(problem, arch.heads, settings, tolerance, max_steps, first, batch)
+    minima = _minimise_all(problem, arch.layout, settings, tolerance, max_steps, first, batch)
     found = []
     for index, (one, value) in enumerate((one, value) for one in architectures for value in temperature_axis):
         minimum = Minimum(*(part[index] for part in minima))
@@ -137,14 +138,14 @@ def solve_grid(
     return SolutionGrid(width_axis, temperature_axis, rows)
 
 
-@partial(jax.jit, static_argnames=("heads", "method", "batch"))
+@partial(jax.jit, static_argnames=("layout", "method", "batch"))
 def _minimise_all(
-    problem: Problem, heads: tuple, settings: Setting, tolerance: float, max_steps: int, method: str, batch: int
+    problem: Problem, layout: Layout, settings: Setting, tolerance: float, max_steps: int, method: str, batch: int
 ) -> Minimum:
-    start = jnp.zeros(parameter_count(heads))
+    start = jnp.zeros(layout.count)
 
     def at(setting: Setting) -> Minimum:
-        return minimise_from(problem, heads, setting, start, tolerance, max_steps, method)
+        return minimise_from(problem, layout, setting, start, tolerance, max_steps, method)
 
     return jax.lax.map(at, settings, batch_size=batch if batch > 1 else None)
 
@@ -161,7 +162,7 @@ def _points_at_once(problem: Problem, method: str, points: int) -> int:
     """One on a CPU, whose batched products are slower than single ones; else what half a gigabyte holds."""
     if jax.default_backend() == "cpu":
         return 1
-    size = problem.features.shape[0] ** 2
+    size = len(problem.labels) ** 2
     if problem.pairs is not None and method == "newton":
         size *= 3 * problem.pairs.shape[0]
     elif problem.pairs is None:

@@ -11,6 +11,8 @@ In front of each form the feature axis is cut to the rank of the stacked ξ, whi
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -37,66 +39,82 @@ Number = Array | np.ndarray | float
 class Problem(eqx.Module):
     """Training data made ready for repeated evaluations of K(U).
 
+    With D outputs a row is (output, example'), the output slowest; with one output rows are examples.
+
     Fields:
-        features: scaled attentioned inputs [example', feature', path], ξ σ0/√(N0 Π), after both rotations.
-        pairs: C_ππ' + C_π'π for π < π' and C_ππ, [pair, example', example'], or None in the feature form.
-        labels: rotated labels [example'].
+        features: scaled attentioned inputs [example', feature', path], ξ_π σ0/√N0 ∏ 1/√H_l, after both rotations.
+        pairs: C_ππ' + C_π'π for π < π' and C_ππ, [pair, row, row], or None in the feature form; with D outputs the
+            pairs are of (output, path).
+        labels: rotated labels [row].
         examples: P, the number of examples before rotation.
         rest: |y_⊥|², what of the labels lies where the kernel is zero.
         basis: orthonormal basis [feature, feature'] of the reduced feature axis, or None.
     """
 
     features: Float[Array, "example feature path"]
-    pairs: Float[Array, "pair example example"] | None
-    labels: Float[Array, " example"]
+    pairs: Float[Array, "pair row row"] | None
+    labels: Float[Array, " row"]
     rest: Float[Array, ""]
     basis: Float[Array, "full_feature feature"] | None
     examples: int = eqx.field(static=True)
     form: str = eqx.field(static=True)
+    outputs: int = eqx.field(static=True, default=1)
+
+    @property
+    def observations(self) -> int:
+        """P·D, the number of labels before rotation."""
+        return self.examples * self.outputs
 
     @property
     def null_directions(self) -> int:
-        """How many directions of example space the kernel cannot reach, whatever U."""
-        return self.examples - self.labels.shape[0]
+        """How many directions of the space of observations the kernel cannot reach, whatever U."""
+        return self.observations - self.labels.shape[0]
 
 
 def prepare(arch: Architecture, features: PathFeatures, labels: np.ndarray, form: str = "auto") -> Problem:
     """Reduce, rotate and scale the training data, and choose the form of the kernel.
 
     Arguments:
-        labels: y [example].
+        labels: y [example], or [example, output].
         form: "pairs", "features", "dual", or "auto" for the cheapest by operations within memory.
     """
     one_of("form", form, FORMS)
     if features.paths != arch.paths:
-        raise fail("features", f"{features.paths} paths", f"{arch.paths}, the product of heads {arch.heads}")
-    scale = np.sqrt(arch.variances[0] / (features.token_width * features.paths))
+        ways = f"the product of heads {arch.heads}" + (", each plus one for the skip" if arch.skip else "")
+        raise fail("features", f"{features.paths} paths", f"{arch.paths}, {ways}")
+    scale, outputs = feature_scales(arch, features.token_width), arch.outputs
     automatic = form == "auto"
     if automatic:
-        form = choose_form(features.examples, features.paths, features.token_width)
+        form = choose_form(features.examples, features.paths, features.token_width, outputs)
+    y = jnp.asarray(labels).reshape(features.examples, outputs)
     if form == "pairs":
-        return _in_pairs(features.values, scale, jnp.asarray(labels))
+        return _in_pairs(features.values, scale, y)
     basis = feature_basis(features.values)
     reduced = _project(features.values * scale, basis)
     examples, width, paths = reduced.shape
     if automatic:
-        form = choose_form(examples, paths, width)
-    y, rest = jnp.asarray(labels), jnp.zeros(())
+        form = choose_form(examples, paths, width, outputs)
+    rest = jnp.zeros(())
     if form == "dual" and width * paths < examples:
         reduced, y, rest = _rotate_examples(reduced, y)
-    inner = choose_form(len(y), paths, width) if form == "dual" else form
-    pairs = _pairs(reduced) if inner == "pairs" else None
-    return Problem(reduced, pairs, y, rest, basis, examples, form)
+    inner = choose_form(len(y), paths, width, outputs) if form == "dual" else form
+    pairs = _pairs(reduced, outputs) if inner == "pairs" else None
+    return Problem(reduced, pairs, y.T.ravel(), rest, basis, examples, form, outputs)
+
+
+def feature_scales(arch: Architecture, token_width: int) -> np.ndarray:
+    """σ0/√N0 ∏ 1/√H_l along each path, [1, path, 1]: what turns raw ξ into features whose inner products make K."""
+    return (math.sqrt(arch.variances[0] / token_width) * arch.path_scales)[None, :, None]
 
 
 def with_pairs(problem: Problem) -> Problem:
     """The same problem with its pairs stored, whatever its form."""
     if problem.pairs is not None:
         return problem
-    return eqx.tree_at(lambda one: one.pairs, problem, _pairs(problem.features), is_leaf=lambda leaf: leaf is None)
+    return eqx.tree_at(lambda one: one.pairs, problem, _pairs(problem.features, problem.outputs), is_leaf=lambda leaf: leaf is None)
 
 
-def choose_form(examples: int, paths: int, width: int) -> str:
+def choose_form(examples: int, paths: int, width: int, outputs: int = 1) -> str:
     """The form with the fewest operations per evaluation whose storage fits.
 
     Per value and gradient: a Cholesky factor and an inverse cost 2 P³ in either space; building K and contracting its
@@ -109,9 +127,10 @@ def choose_form(examples: int, paths: int, width: int) -> str:
     """
     if paths * width < examples:
         return "dual"
-    pair_count = paths * (paths + 1) // 2
-    fits = 8 * pair_count * examples**2 <= PAIR_MEMORY
-    return "pairs" if fits and (paths <= FEW_PATHS or 4 * pair_count <= paths * width) else "features"
+    rows = outputs * paths
+    pair_count = rows * (rows + 1) // 2
+    fits = 8 * pair_count * (outputs * examples) ** 2 <= PAIR_MEMORY
+    return "pairs" if fits and (rows <= FEW_PATHS or 4 * pair_count <= rows * width) else "features"
 
 
 def feature_basis(features: Float[Array, "example path feature"]) -> Array | None:
@@ -134,8 +153,8 @@ def feature_basis(features: Float[Array, "example path feature"]) -> Array | Non
     return outer @ vectors[:, keep]
 
 
-def kernel(problem: Problem, factor: Float[Array, "path column"]) -> Float[Array, "example example"]:
-    """K(U) with U = FFᵀ, in the rotated example space."""
+def kernel(problem: Problem, factor: Float[Array, "path column"]) -> Float[Array, "row row"]:
+    """K(U) with U = FFᵀ, in the rotated space."""
     if problem.pairs is not None:
         # Flat on both sides: the derivative of a product over two axes at once is slow on a CPU.
         flat = problem.pairs.reshape(problem.pairs.shape[0], -1)
@@ -145,10 +164,21 @@ def kernel(problem: Problem, factor: Float[Array, "path column"]) -> Float[Array
     return jnp.matmul(mixed, mixed.T, precision=MATMUL_PRECISION)
 
 
-def mixed_features(features: Float[Array, "example feature path"], factor: Array) -> Float[Array, "example column"]:
-    """ΞF: rows whose inner products are the kernel."""
-    mixed = jnp.matmul(features.reshape(-1, features.shape[2]), factor, precision=MATMUL_PRECISION)
-    return mixed.reshape(features.shape[0], -1)
+def mixed_features(features: Float[Array, "example feature path"], factor: Array) -> Float[Array, "row column"]:
+    """ΞF: rows (output, example) whose inner products are the kernel."""
+    mixed = features_by_output(features, factor)
+    return mixed.reshape(mixed.shape[0] * mixed.shape[1], -1)
+
+
+def features_by_output(
+    features: Float[Array, "example feature path"], factor: Array
+) -> Float[Array, "output example feature column"]:
+    """Σ_π ξ_π F_{(d, π)} for every output d, whose rows of F follow one another."""
+    examples, width, paths = features.shape
+    outputs = factor.shape[0] // paths
+    columns = factor.reshape(outputs, paths, -1).transpose(1, 0, 2).reshape(paths, -1)
+    mixed = jnp.matmul(features.reshape(-1, paths), columns, precision=MATMUL_PRECISION)
+    return mixed.reshape(examples, width, outputs, -1).transpose(2, 0, 1, 3)
 
 
 def packed(gram: Float[Array, "path path"]) -> Float[Array, " pair"]:
@@ -180,7 +210,7 @@ def null_energy(problem: Problem, temperature: Number) -> Number:
 
 
 @jax.custom_jvp
-def gaussian_energy(covariance: Float[Array, "example example"], labels: Float[Array, " example"]) -> Array:
+def gaussian_energy(covariance: Float[Array, "row row"], labels: Float[Array, " row"]) -> Array:
     """ln det C + yᵀ C⁻¹ y, with the derivative tr[(C⁻¹ − αα^T) dC] in place of one through the Cholesky factor."""
     cholesky = jnp.linalg.cholesky(covariance)
     white = jsl.solve_triangular(cholesky, labels, lower=True)
@@ -196,7 +226,7 @@ def _gaussian_energy_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
 
 
 @jax.custom_jvp
-def gaussian_energy_of_rows(rows: Float[Array, "example column"], labels: Array, temperature: Number) -> Array:
+def gaussian_energy_of_rows(rows: Float[Array, "row column"], labels: Array, temperature: Number) -> Array:
     """`gaussian_energy` of BBᵀ + τI, with the derivative 2 tr[(C⁻¹ − ααᵀ) B dBᵀ]: one product, where BBᵀ has two."""
     covariance = jnp.matmul(rows, rows.T, precision=MATMUL_PRECISION) + temperature * jnp.eye(len(labels))
     return gaussian_energy(covariance, labels)
@@ -253,29 +283,37 @@ def _project(features: Array, basis: Array | None) -> Float[Array, "example feat
 
 
 @jax.jit
-def _rotate_examples(features: Array, labels: Array) -> tuple[Array, Array, Array]:
+def _rotate_examples(features: Array, labels: Float[Array, "example output"]) -> tuple[Array, Array, Array]:
     """Ξ = Q T: T in place of Ξ, Qᵀy in place of y, and |y − QQᵀy|²."""
     examples, width, paths = features.shape
     rotation, triangle = jnp.linalg.qr(features.reshape(examples, -1))
     inside = rotation.T @ labels
     outside = labels - rotation @ inside
-    return triangle.reshape(-1, width, paths), inside, outside @ outside
+    return triangle.reshape(-1, width, paths), inside, jnp.vdot(outside, outside)
 
 
 @jax.jit
-def _in_pairs(features: Float[Array, "example path feature"], scale: Array, labels: Array) -> Problem:
+def _in_pairs(features: Float[Array, "example path feature"], scale: Any, labels: Array) -> Problem:
     """The pair form, which needs no reduction: after this the feature axis is gone from every evaluation."""
-    scaled = features.transpose(0, 2, 1) * scale
-    return Problem(scaled, _pairs(scaled), labels, jnp.zeros(()), None, len(labels), "pairs")
+    scaled = (features * scale).transpose(0, 2, 1)
+    examples, outputs = labels.shape
+    pairs = _pairs(scaled, outputs)
+    return Problem(scaled, pairs, labels.T.ravel(), jnp.zeros(()), None, examples, "pairs", outputs)
 
 
-@jax.jit
-def _pairs(features: Float[Array, "example feature path"]) -> Float[Array, "pair example example"]:
-    first, second = np.triu_indices(features.shape[2])
+@partial(jax.jit, static_argnames=("outputs",))
+def _pairs(features: Float[Array, "example feature path"], outputs: int) -> Float[Array, "pair row row"]:
+    paths = features.shape[2]
+    first, second = np.triu_indices(outputs * paths)
     by_path = features.transpose(2, 0, 1)
 
     def pair(indices: tuple[Array, Array]) -> Array:
-        product = jnp.matmul(by_path[indices[0]], by_path[indices[1]].T, precision=MATMUL_PRECISION)
+        left, right = (index % paths for index in indices)
+        product = jnp.matmul(by_path[left], by_path[right].T, precision=MATMUL_PRECISION)
+        if outputs > 1:
+            # The pair (d, π), (d', π') fills the block of outputs d and d'.
+            onto, off = (jnp.arange(outputs) == index // paths for index in indices)
+            product = jnp.kron(jnp.outer(onto, off).astype(product.dtype), product)
         return jnp.where(indices[0] == indices[1], product, product + product.T)
 
     return jax.lax.map(pair, (jnp.asarray(first), jnp.asarray(second)))

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from .action import Setting, entropy_derivatives, path_factor, reachable_action
 from .kernels import Problem, energy_derivatives, packed
+from .layout import Layout
 
 # Whitened coordinates are of order one (logarithms of factors): a first step longer than this leaves the region
 # where a quadratic model says anything.
@@ -38,12 +39,12 @@ class Minimum(NamedTuple):
 
 
 def action_scale(problem: Problem, setting: Setting) -> Array:
-    """max N + P: the action over this is of order one whether the prior or the data dominate."""
-    return jnp.max(setting.widths) + problem.examples
+    """max N + P (P·D with D outputs): the action over this is of order one whether the prior or the data dominate."""
+    return jnp.max(setting.widths) + problem.observations
 
 
 def action_derivatives(
-    vector: Array, problem: Problem, heads: tuple[int, ...], setting: Setting
+    vector: Array, problem: Problem, layout: Layout, setting: Setting
 ) -> tuple[Array, Array, Array]:
     """The reachable S over its scale, with gradient and Hessian in whitened coordinates, from stored pairs.
 
@@ -51,21 +52,21 @@ def action_derivatives(
     """
 
     def entries(at: Array) -> Array:
-        factor = path_factor(at, heads, setting.scales)
+        factor = path_factor(at, layout, setting.scales)
         return packed(factor @ factor.T)
 
-    factor = path_factor(vector, heads, setting.scales)
+    factor = path_factor(vector, layout, setting.scales)
     value, slope, curvature = energy_derivatives(problem, factor, setting.temperature)
     jacobian = jax.jacfwd(entries)(vector)
     bend = jax.jacfwd(jax.grad(lambda at: slope @ entries(at)))(vector)
-    entropy_value, entropy_slope, entropy_curvature = entropy_derivatives(vector, heads, setting)
+    entropy_value, entropy_slope, entropy_curvature = entropy_derivatives(vector, layout, setting)
     hessian = jacobian.T @ curvature @ jacobian + bend + jnp.diag(entropy_curvature)
     scale = action_scale(problem, setting)
     return (value + entropy_value) / scale, (jacobian.T @ slope + entropy_slope) / scale, hessian / scale
 
 
 def newton(
-    problem: Problem, heads: tuple[int, ...], setting: Setting, start: Array, *, tolerance: float, max_steps: int
+    problem: Problem, layout: Layout, setting: Setting, start: Array, *, tolerance: float, max_steps: int
 ) -> Minimum:
     """Newton's method in a trust region (Moré and Sorensen's step from the eigenvectors of the Hessian).
 
@@ -73,7 +74,7 @@ def newton(
     """
 
     def derivatives(vector: Array) -> tuple[Array, Array, Array, Array]:
-        value, gradient, hessian = action_derivatives(vector, problem, heads, setting)
+        value, gradient, hessian = action_derivatives(vector, problem, layout, setting)
         # A failed Cholesky factor gives NaN everywhere, which eigh may not survive.
         usable = jnp.isfinite(value) & jnp.isfinite(hessian).all()
         curvatures, directions = jnp.linalg.eigh(jnp.where(usable, hessian, jnp.eye(len(vector))))
@@ -131,7 +132,7 @@ def trust_region_move(gradient: Array, curvatures: Array, directions: Array, rad
 
 
 def limited_memory(
-    problem: Problem, heads: tuple[int, ...], setting: Setting, start: Array, *, tolerance: float, max_steps: int
+    problem: Problem, layout: Layout, setting: Setting, start: Array, *, tolerance: float, max_steps: int
 ) -> Minimum:
     """Limited-memory BFGS with optax's zoom line search, for more parameters than a Hessian is worth.
 
@@ -142,7 +143,7 @@ def limited_memory(
     scale = action_scale(problem, setting)
 
     def scaled_action(vector: Array) -> Array:
-        return reachable_action(vector, problem, heads, setting) / scale
+        return reachable_action(vector, problem, layout, setting) / scale
 
     search = optax.scale_by_zoom_linesearch(max_linesearch_steps=20, initial_guess_strategy="one")
     optimiser = optax.lbfgs(memory_size=MEMORY, linesearch=search)

@@ -1,14 +1,14 @@
-"""Order parameters: whitened factors to Gram matrices and back, and from weights (learning §3, §5).
+"""Order parameters: whitened factors to Gram matrices and back, and from weights (learning §3, §5, §7, §8).
 
-A vector of numbers holds the whitened factors R_1..R_{L+1}: for each, row by row, the lower triangle with the
-logarithm of the diagonal in place of the diagonal. Zero everywhere is R = I, the limit of infinite width.
+A vector of numbers holds the whitened factors; `layout` says how. The rows of a Gram matrix that leaves the library
+are (output, path) with the output slowest (learning §7). Inside, the recursion over layers puts the output fastest,
+since it starts from the readout; `output_first` turns one into the other.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,55 +17,50 @@ from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, real_array
+from .layout import Layout
 from .network import Architecture, Weights, check_weights
 
 
-@lru_cache(maxsize=64)
-def _triangle(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where each entry of an n × n factor sits in the vector (past its end above the diagonal), and the diagonal."""
-    count = size * (size + 1) // 2
-    place = np.full((size, size), count)
-    place[np.tril_indices(size)] = np.arange(count)
-    return place, np.diagonal(place).copy()
+def whitened_blocks(vector: Float[Array, " parameter"], layout: Layout) -> list[tuple[Array, Array]]:
+    """(Z, B) of layers 1..L and of the readout from the vector; B lower triangular with a positive diagonal."""
+    entries = jnp.where(layout.diagonal, jnp.exp(vector), vector)
+    blocks, start = [], 0
+    for block in layout.blocks:
+        part = jnp.concatenate([entries[start : start + block.count], jnp.zeros(1, vector.dtype)])
+        old = part[block.triangle : block.count].reshape(block.rows, block.old)
+        blocks.append((old, part[block.places]))
+        start += block.count
+    return blocks
 
 
-@lru_cache(maxsize=64)
-def parameter_kinds(sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """For each number in the vector: which factor it belongs to, and whether it is a log-diagonal."""
-    counts = [size * (size + 1) // 2 for size in sizes]
-    layer = np.repeat(np.arange(len(sizes)), counts)
-    diagonal = np.zeros(sum(counts), bool)
-    for start, size in zip(np.cumsum([0, *counts[:-1]]), sizes, strict=True):
-        diagonal[start + _triangle(size)[1]] = True
-    return layer, diagonal
-
-
-def whitened_factors(vector: Float[Array, " parameter"], sizes: tuple[int, ...]) -> list[Array]:
-    """R_1..R_{L+1}, lower triangular with positive diagonal, from the vector."""
-    _, diagonal = parameter_kinds(sizes)
-    entries = jnp.where(diagonal, jnp.exp(vector), vector)
-    factors, start = [], 0
-    for size in sizes:
-        count = size * (size + 1) // 2
-        part = jnp.concatenate([entries[start : start + count], jnp.zeros(1, vector.dtype)])
-        factors.append(part[_triangle(size)[0]])
-        start += count
-    return factors
-
-
-def gram_factors(whitened: Sequence[Array], heads: Sequence[int], scales: Array | np.ndarray) -> list[Array]:
-    """F_1..F_{L+1} with U^l = F_l F_lᵀ: F_{L+1} = σa R_{L+1}, F_l = σ_l (I ⊗ F_{l+1}) R_l (learning §3).
+def gram_factors(
+    blocks: Sequence[tuple[Array, Array]], layout: Layout, scales: Array | np.ndarray
+) -> list[Float[Array, "row column"]]:
+    """F_1..F_{L+1} with U^l = F_l F_lᵀ, rows (path, output): the recursion of `layout` (learning §3, §8).
 
     Arguments:
         scales: standard deviations σ1..σL, σa.
     """
-    factors = [scales[len(heads)] * whitened[-1]]
-    for layer in reversed(range(len(heads))):
+    factors = [scales[len(layout.heads)] * blocks[-1][1]]
+    for layer in reversed(range(len(layout.heads))):
         above = factors[0]
-        blocks = whitened[layer].reshape(heads[layer], above.shape[1], -1)
-        product = jnp.einsum("ij,hjk->hik", above, blocks, precision=MATMUL_PRECISION)
-        factors.insert(0, scales[layer] * product.reshape(-1, blocks.shape[-1]))
+        old, new = blocks[layer]
+        joined = jnp.concatenate([old, new], axis=1)
+        by_head = joined.reshape(layout.heads[layer], above.shape[1], -1)
+        product = jnp.einsum("ij,hjk->hik", above, by_head, precision=MATMUL_PRECISION)
+        factor = scales[layer] * product.reshape(-1, by_head.shape[-1])
+        if layout.skip:
+            kept = jnp.pad(above, ((0, 0), (0, new.shape[1])))
+            factor = jnp.concatenate([kept, factor], axis=0)
+        factors.insert(0, factor)
     return factors
+
+
+def output_first(factor: Float[Array, "row column"], outputs: int) -> Float[Array, "row column"]:
+    """A factor with rows (path, output) as one with rows (output, path)."""
+    if outputs == 1:
+        return factor
+    return factor.reshape(-1, outputs, factor.shape[1]).transpose(1, 0, 2).reshape(factor.shape)
 
 
 def whitened_vector(arch: Architecture, order_parameters: Sequence[Any]) -> np.ndarray:
@@ -83,14 +78,23 @@ def whitened_vector(arch: Architecture, order_parameters: Sequence[Any]) -> np.n
         for index, (gram, size) in enumerate(zip(order_parameters, arch.order_sizes, strict=True))
     ]
     parts: list[np.ndarray] = []
-    above = np.eye(1)
+    above = np.eye(arch.outputs)
     for layer in reversed(range(arch.layers + 1)):
-        factor = np.linalg.cholesky(grams[layer])
-        outer = np.kron(np.eye(len(factor) // len(above)), above) * math.sqrt(arch.variances[layer + 1])
-        whitened = np.linalg.solve(outer, factor)
-        part = whitened[np.tril_indices(len(whitened))]
-        part[_triangle(len(whitened))[1]] = np.log(np.diagonal(whitened))
-        parts.insert(0, part)
+        size = len(grams[layer])
+        inside = np.arange(size).reshape(arch.outputs, -1).T.ravel()
+        factor = np.linalg.cholesky(grams[layer][np.ix_(inside, inside)])
+        block = arch.layout.blocks[layer]
+        # With skips the upper rows repeat the layer above, and only the lower ones are new.
+        new = factor[size - block.rows :] if arch.skip else factor
+        if arch.skip and np.abs(factor[: size - block.rows, : len(above)] - above).max(initial=0) > 1e-6 * above.max():
+            expected = f"its first {len(above)} paths, which skip layer {layer + 1}, to have U^{layer + 2}"
+            raise fail(f"order_parameters[{layer}]", "another matrix", expected)
+        outer = np.kron(np.eye(block.rows // len(above)), above) * math.sqrt(arch.variances[layer + 1])
+        whitened = np.linalg.solve(outer, new)
+        old, triangle = whitened[:, : block.old], whitened[:, block.old :]
+        part = triangle[np.tril_indices(block.rows)]
+        part[block.diagonal] = np.log(np.diagonal(triangle))
+        parts.insert(0, np.concatenate([part, old.ravel()]))
         above = factor
     return np.concatenate(parts)
 
@@ -115,8 +119,14 @@ def factor_of(gram: np.ndarray) -> np.ndarray:
     return vectors * np.sqrt(np.maximum(eigenvalues, 0))
 
 
-def effective_path_weights(arch: Architecture, weights: Weights) -> Float[Array, "*draw path width"]:
+def effective_path_weights(arch: Architecture, weights: Weights) -> Float[Array, "..."]:
     """e_π = (1/√N_a) aᵀ V^{L,h_L} (1/√N_L) ... (1/√N_2) V^{1,h_1} ∈ R^{N_1} (learning §5).
+
+    With skips all widths are N: e_π = aᵀ ∏ V^{l,h_l}/√N over the layers where the path attends (learning §8).
+
+    Returns:
+        e [path, N_1], with a draw axis in front for several networks, and an output axis before the paths where there
+        are several outputs.
 
     Example:
         >>> from thermoformer.learning import prior_weights
@@ -124,18 +134,29 @@ def effective_path_weights(arch: Architecture, weights: Weights) -> Float[Array,
         >>> effective_path_weights(arch, prior_weights(arch, 4, key=0)).shape
         (6, 5)
     """
-    weights = check_weights(arch, weights)
-    paths = weights.readout[..., None, :] / math.sqrt(arch.widths[-1])
+    return path_vectors(arch, check_weights(arch, weights))
+
+
+def path_vectors(arch: Architecture, weights: Weights) -> Array:
+    """`effective_path_weights` without its checks, for use under jit and grad."""
+    vectors = weights.readout[..., None, :]
     for layer in reversed(range(arch.layers)):
-        paths = jnp.einsum("...ao,...hoi->...hai", paths, weights.values[layer], precision=MATMUL_PRECISION)
-        paths = paths.reshape(*paths.shape[:-3], -1, arch.widths[layer])
-        if layer > 0:
-            paths = paths / math.sqrt(arch.widths[layer])
-    return paths
+        value = weights.values[layer]
+        if arch.outputs > 1:
+            value = value[..., None, :, :, :]
+        attended = jnp.einsum("...ao,...hoi->...hai", vectors, value, precision=MATMUL_PRECISION)
+        # What multiplies V is summed over N_{l+1} entries: their number is its scale.
+        attended = attended / math.sqrt(arch.widths[layer + 1])
+        if arch.skip:
+            attended = jnp.concatenate([vectors[..., None, :, :], attended], axis=-3)
+        vectors = attended.reshape(*attended.shape[:-3], -1, arch.widths[layer])
+    return vectors
 
 
-def order_parameter_from_weights(arch: Architecture, weights: Weights) -> Float[Array, "path path"]:
+def order_parameter_from_weights(arch: Architecture, weights: Weights) -> Float[Array, "row row"]:
     """U^1 of given weights: e_π · e_π' / N_1, averaged over draws where there are several (learning §5).
+
+    With several outputs its rows are (output, path), the output slowest.
 
     Example:
         >>> from thermoformer.learning import prior_weights
@@ -143,6 +164,12 @@ def order_parameter_from_weights(arch: Architecture, weights: Weights) -> Float[
         >>> order_parameter_from_weights(arch, prior_weights(arch, 4, key=0, draws=20)).round(0).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
-    effective = effective_path_weights(arch, weights)
-    gram = jnp.einsum("...ai,...bi->...ab", effective, effective, precision=MATMUL_PRECISION) / arch.widths[0]
+    gram = gram_of_vectors(arch, effective_path_weights(arch, weights))
     return gram if gram.ndim == 2 else gram.mean(axis=0)
+
+
+def gram_of_vectors(arch: Architecture, vectors: Array) -> Array:
+    """U^1 [*draw, row, row] of effective path weights."""
+    if arch.outputs > 1:
+        vectors = vectors.reshape(*vectors.shape[:-3], -1, vectors.shape[-1])
+    return jnp.einsum("...ai,...bi->...ab", vectors, vectors, precision=MATMUL_PRECISION) / arch.widths[0]

@@ -20,7 +20,8 @@ class PathFeatures:
     """Attentioned inputs ξ_π of every example, raw: no variance, no 1/√N0, no 1/√Π.
 
     Fields:
-        values: ξ [example, path, feature]; paths in the order h_1 slowest, h_L fastest.
+        values: ξ [example, path, feature]; paths in the order h_1 slowest, h_L fastest, and
+            in each layer the way past it, where there are skips, before its heads.
 
     Example:
         >>> import numpy as np
@@ -46,7 +47,7 @@ class PathFeatures:
             x: tokens [example, token, feature].
             attention: one array [example, head, query, key] per layer, layer 1 first.
             readout: the query position of the top layer: "last", "first" or "mean".
-            skip: False; paths that skip layers are not in this version, and refused.
+            skip: whether a path may also pass a layer by (learning §8); the way past it comes before its heads.
 
         Example:
             >>> import numpy as np
@@ -55,9 +56,7 @@ class PathFeatures:
             >>> PathFeatures.from_attention(x, [uniform_attention(x)]).values.tolist()
             [[[2.0, 3.0]]]
         """
-        if skip is not False:
-            raise fail("skip", repr(skip), "False: paths that skip layers are not in this version")
-        weights = path_attention(x, attention, readout)
+        weights = path_attention(x, attention, readout, skip)
         return cls(jnp.einsum("pas,psi->pai", weights, jnp.asarray(x, dtype=float), precision=MATMUL_PRECISION))
 
     @property
@@ -93,8 +92,10 @@ class PathFeatures:
         return f"PathFeatures(examples={self.examples}, paths={self.paths}, token_width={self.token_width})"
 
 
-def path_attention(x: Any, attention: Sequence[Any], readout: str = "last") -> Float[Array, "example path token"]:
-    """ω_π(s): how much of token s each path carries to the readout (learning §2).
+def path_attention(
+    x: Any, attention: Sequence[Any], readout: str = "last", skip: bool = False
+) -> Float[Array, "example path token"]:
+    """ω_π(s): how much of token s each path carries to the readout (learning §2, §8).
 
     Example:
         >>> import numpy as np
@@ -109,8 +110,10 @@ def path_attention(x: Any, attention: Sequence[Any], readout: str = "last") -> F
     one_of("readout", readout, READOUTS)
     position = {"last": np.eye(tokens)[-1], "first": np.eye(tokens)[0], "mean": np.full(tokens, 1 / tokens)}[readout]
     weights = jnp.broadcast_to(jnp.asarray(position), (examples, 1, tokens))
-    # From the top layer down: the head of the layer just added becomes the slowest index.
+    # From the top layer down: the choice in the layer just added becomes the slowest index.
     for layer in reversed(layers):
-        weights = jnp.einsum("pat,phts->phas", weights, jnp.asarray(layer), precision=MATMUL_PRECISION)
-        weights = weights.reshape(examples, -1, tokens)
+        attended = jnp.einsum("pat,phts->phas", weights, jnp.asarray(layer), precision=MATMUL_PRECISION)
+        if skip:
+            attended = jnp.concatenate([weights[:, None], attended], axis=1)
+        weights = attended.reshape(examples, -1, tokens)
     return weights

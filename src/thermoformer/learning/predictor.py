@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, labels_for, nonnegative_number, real_array
-from .kernels import Problem, energy, kernel, mixed_features, prepare
+from .kernels import Problem, energy, feature_scales, features_by_output, kernel, mixed_features, prepare
 from .network import Architecture
 from .order import factor_of, gram_matrix
 from .paths import PathFeatures
@@ -29,6 +30,10 @@ CHUNK = 20_000_000
 class Prediction:
     """Mean and variance of the network's output for each test example; τ is not part of the variance.
 
+    Fields:
+        mean, variance: [example], or [example, output] where there are several outputs.
+        mean_error, variance_error: Monte-Carlo standard errors of both, where they come from draws; else None.
+
     Example:
         >>> import numpy as np
         >>> prediction = Prediction(np.array([0.5, -2.0]), np.array([0.25, 1.0]))
@@ -38,14 +43,24 @@ class Prediction:
 
     mean: np.ndarray
     variance: np.ndarray
+    mean_error: np.ndarray | None = None
+    variance_error: np.ndarray | None = None
 
     def accuracy(self, labels: Any) -> float:
-        """The fraction of labels ±1 whose sign the mean has; a mean of exactly 0 counts half."""
+        """The fraction of examples whose label the mean has.
+
+        With one output, labels ±1 against the sign of the mean; a mean of exactly 0 counts half. With several, the
+        largest output against the label's largest entry, or against class numbers 0..D−1.
+        """
+        if self.mean.ndim == 2:
+            return float(np.mean(np.argmax(self.mean, axis=1) == self._classes(labels)))
         margin = self._signs(labels) * self.mean
         return float(np.mean((margin > 0) + 0.5 * (margin == 0)))
 
     def expected_accuracy(self, labels: Any) -> float:
-        """The mean accuracy of one network drawn from the posterior: ⟨Φ(y·mean/√variance)⟩."""
+        """The mean accuracy of one network drawn from the posterior: ⟨Φ(y·mean/√variance)⟩, for one output."""
+        if self.mean.ndim == 2:
+            raise fail("expected_accuracy", f"{self.mean.shape[1]} outputs", "a network with one output")
         margin = self._signs(labels) * self.mean
         # Where nothing is uncertain the draw is the mean: Φ becomes a step.
         spread = np.sqrt(np.maximum(self.variance, 0))
@@ -55,17 +70,30 @@ class Prediction:
 
     def bias(self, labels: Any) -> float:
         """⟨(mean − y)²⟩."""
-        return float(np.mean((self.mean - labels_for("labels", labels, len(self.mean))) ** 2))
+        outputs = 1 if self.mean.ndim == 1 else self.mean.shape[1]
+        return float(np.mean((self.mean - labels_for("labels", labels, len(self.mean), outputs)) ** 2))
 
     def mean_variance(self) -> float:
         """⟨variance⟩."""
         return float(np.mean(self.variance))
 
     def to_xarray(self) -> xarray.Dataset:
-        """Mean and variance along the axis `example`."""
+        """Mean and variance, and their Monte-Carlo errors where there are any, along `example` (and `output`)."""
         import xarray
 
-        return xarray.Dataset({"mean": ("example", self.mean), "variance": ("example", self.variance)})
+        axes = ("example", "output")[: self.mean.ndim]
+        fields = ("mean", "variance", "mean_error", "variance_error")
+        return xarray.Dataset({name: (axes, getattr(self, name)) for name in fields if getattr(self, name) is not None})
+
+    def _classes(self, labels: Any) -> np.ndarray:
+        examples, outputs = self.mean.shape
+        classes = real_array("labels", labels)
+        if classes.shape == self.mean.shape:
+            return np.argmax(classes, axis=1)
+        if classes.shape != (examples,) or not np.isin(classes, np.arange(outputs)).all():
+            expected = f"[{examples}, {outputs}] codes, or {examples} class numbers from 0 to {outputs - 1}"
+            raise fail("labels", f"shape {classes.shape}", expected)
+        return classes
 
     def _signs(self, labels: Any) -> np.ndarray:
         signs = labels_for("labels", labels, len(self.mean))
@@ -80,7 +108,7 @@ class Predictor:
 
     Fields:
         architecture, temperature: of the network.
-        order_parameter: U = U^1 [path, path].
+        order_parameter: U = U^1 [path, path]; rows (output, path) with several outputs.
         problem: the training data, made ready by `kernels.prepare`.
     """
 
@@ -95,27 +123,19 @@ class Predictor:
         Arguments:
             features: the attentioned inputs of the new examples, with the paths and token width of training.
         """
-        trained = (self.architecture.paths, self._token_width)
-        if (features.paths, features.token_width) != trained:
-            raise fail(
-                "features",
-                f"{features.paths} paths of token width {features.token_width}",
-                f"{trained[0]} paths of token width {trained[1]}, as in training",
-            )
+        check_same_paths(self.architecture, features, self.problem)
         factor = jnp.asarray(factor_of(self.order_parameter))
-        state = _posterior(self.problem, factor, self.temperature)
-        scale = np.sqrt(self.architecture.variances[0] / (self._token_width * features.paths))
-        rows = max(1, CHUNK // (features.paths * features.token_width + len(self.problem.labels)))
+        state = posterior_state(self.problem, factor, self.temperature)
         pieces = [
-            _predict(features.values[start : start + rows] * scale, factor, self.problem.basis, *state)
-            for start in range(0, features.examples, rows)
+            predict_rows(self.problem, factor, piece, *state)
+            for piece in scaled_pieces(self.architecture, features, len(self.problem.labels))
         ]
-        mean, variance = (np.concatenate([np.asarray(piece[part]) for piece in pieces]) for part in (0, 1))
-        return Prediction(mean, variance)
+        return Prediction(*(np.concatenate([np.asarray(piece[part]) for piece in pieces]) for part in (0, 1)))
 
     def kernel(self, features: PathFeatures) -> np.ndarray:
-        """K(U) between the given examples, [example, example], without τ."""
-        problem = prepare(self.architecture, features, np.zeros(features.examples), "features")
+        """K(U) between the given examples, [example, example], without τ; rows (output, example) with several outputs."""
+        blank = np.zeros((features.examples, self.architecture.outputs))
+        problem = prepare(self.architecture, features, blank, "features")
         return np.asarray(kernel(problem, jnp.asarray(factor_of(self.order_parameter))))
 
     def data_energy(self) -> float:
@@ -124,13 +144,8 @@ class Predictor:
 
     def with_order_parameter(self, order_parameter: Any) -> Predictor:
         """The predictor of another U on the same data, for instance with its off-diagonal entries set to zero."""
-        checked = gram_matrix("order_parameter", order_parameter, self.architecture.paths)
+        checked = gram_matrix("order_parameter", order_parameter, self.architecture.order_sizes[0])
         return Predictor(self.architecture, self.temperature, checked, self.problem)
-
-    @property
-    def _token_width(self) -> int:
-        basis = self.problem.basis
-        return self.problem.features.shape[1] if basis is None else basis.shape[0]
 
 
 def gaussian_predictor(
@@ -146,8 +161,8 @@ def gaussian_predictor(
 
     Arguments:
         features: attentioned inputs of the training examples.
-        labels: y [example].
-        order_parameter: U [path, path], positive semidefinite.
+        labels: y [example], or [example, output].
+        order_parameter: U [path, path], positive semidefinite; rows (output, path) with several outputs.
         temperature: τ.
         form: form of the kernel: "auto", "pairs", "features" or "dual".
 
@@ -159,9 +174,9 @@ def gaussian_predictor(
         >>> fitted.predict(feats).mean.round(12).tolist()
         [0.5, -0.5, 0.5]
     """
-    y = labels_for("labels", labels, features.examples)
+    y = labels_for("labels", labels, features.examples, arch.outputs)
     temperature = nonnegative_number("temperature", temperature)
-    checked = gram_matrix("order_parameter", order_parameter, arch.paths)
+    checked = gram_matrix("order_parameter", order_parameter, arch.order_sizes[0])
     return Predictor(arch, temperature, checked, ready_problem(arch, features, y, temperature, form))
 
 
@@ -198,8 +213,27 @@ def label_alignment(kernel_matrix: Any, labels: Any, components: int | None = No
     return np.abs(vectors[:, ::-1].T @ y)[:components] / np.sqrt(len(y))
 
 
+def check_same_paths(arch: Architecture, features: PathFeatures, problem: Problem) -> None:
+    """New examples must have the paths and the token width of training."""
+    trained = problem.features.shape[1] if problem.basis is None else problem.basis.shape[0]
+    if (features.paths, features.token_width) != (arch.paths, trained):
+        raise fail(
+            "features",
+            f"{features.paths} paths of token width {features.token_width}",
+            f"{arch.paths} paths of token width {trained}, as in training",
+        )
+
+
+def scaled_pieces(arch: Architecture, features: PathFeatures, observations: int) -> Iterator[jax.Array]:
+    """New examples scaled as in training, [example, path, feature], in pieces that bound the memory."""
+    scale = feature_scales(arch, features.token_width)
+    rows = max(1, CHUNK // (arch.outputs * (features.paths * features.token_width + observations)))
+    for start in range(0, features.examples, rows):
+        yield features.values[start : start + rows] * scale
+
+
 @jax.jit
-def _posterior(problem: Problem, factor: jax.Array, temperature: float) -> tuple[jax.Array, jax.Array, jax.Array]:
+def posterior_state(problem: Problem, factor: jax.Array, temperature: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Mixed training features B = ΞF, the Cholesky factor of BBᵀ + τI, and the weights Bᵀ(K + τI)⁻¹y of the mean."""
     mixed = mixed_features(problem.features, factor)
     covariance = kernel(problem, factor) + temperature * jnp.eye(len(problem.labels))
@@ -208,20 +242,18 @@ def _posterior(problem: Problem, factor: jax.Array, temperature: float) -> tuple
 
 
 @jax.jit
-def _predict(
-    features: jax.Array,
-    factor: jax.Array,
-    basis: jax.Array | None,
-    mixed: jax.Array,
-    cholesky: jax.Array,
-    weights: jax.Array,
+def predict_rows(
+    problem: Problem, factor: jax.Array, features: jax.Array, mixed: jax.Array, cholesky: jax.Array, weights: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    new = jnp.matmul(features.transpose(0, 2, 1), factor, precision=MATMUL_PRECISION)
-    prior = jnp.sum(new**2, axis=(1, 2))
-    if basis is not None:
-        new = jnp.einsum("pic,ij->pjc", new, basis, precision=MATMUL_PRECISION)
-    new = new.reshape(len(features), -1)
+    """Mean and variance [example] (or [example, output]) of scaled new examples [example, path, feature]."""
+    new = features_by_output(features.transpose(0, 2, 1), factor)
+    prior = jnp.sum(new**2, axis=(2, 3))
+    if problem.basis is not None:
+        new = jnp.einsum("dpic,ij->dpjc", new, problem.basis, precision=MATMUL_PRECISION)
+    new = new.reshape(prior.size, -1)
     overlap = jnp.matmul(mixed, new.T, precision=MATMUL_PRECISION)
     explained = jnp.sum(jsl.solve_triangular(cholesky, overlap, lower=True) ** 2, axis=0)
     # Rounding may leave a variance of −1e-16 where the data pin the output.
-    return new @ weights, jnp.maximum(prior - explained, 0)
+    variance = jnp.maximum(prior - explained.reshape(prior.shape), 0)
+    mean = (new @ weights).reshape(prior.shape)
+    return (mean[0], variance[0]) if problem.outputs == 1 else (mean.T, variance.T)

@@ -14,9 +14,10 @@ import numpy as np
 from .._validation import fail, labels_for, nonnegative_number, one_of, positive_integer, positive_number
 from .action import Setting, action, entropy, log_evidence
 from .kernels import PAIR_MEMORY, Problem, with_pairs
+from .layout import Layout
 from .minimise import ROUNDING, Minimum, action_derivatives, limited_memory, newton
-from .network import Architecture, order_sizes, parameter_count
-from .order import gram_factors, whitened_factors
+from .network import Architecture
+from .order import gram_factors, output_first, whitened_blocks
 from .paths import PathFeatures
 from .predictor import Predictor, ready_problem
 
@@ -82,7 +83,7 @@ class Solution(Predictor):
         """The order parameters and scalars with named axes."""
         import xarray
 
-        names = list(self.architecture.path_names())
+        names = list(self.architecture.order_names())
         data: dict[str, Any] = {"order_parameter": (("path", "path_other"), self.order_parameter)}
         for layer, gram in enumerate(self.order_parameters[1:], start=2):
             data[f"order_parameter_{layer}"] = ((f"path_{layer}", f"path_{layer}_other"), gram)
@@ -92,6 +93,8 @@ class Solution(Predictor):
             "heads": list(self.architecture.heads),
             "widths": list(self.architecture.widths),
             "variances": list(self.architecture.variances),
+            "outputs": self.architecture.outputs,
+            "skip": int(self.architecture.skip),
             "temperature": self.temperature,
             "method": self.stats.method,
         }
@@ -114,7 +117,7 @@ def solve(
 
     Arguments:
         features: attentioned inputs ξ [example, path, feature] of the training examples.
-        labels: y [example].
+        labels: y [example], or [example, output] with several outputs.
         temperature: τ ≥ 0, the variance of the observation noise.
         form: form of the kernel: "auto", "pairs", "features" or "dual".
         method: "newton" (exact Hessian), "limited-memory" (BFGS), or "auto" by the cost of a Hessian.
@@ -130,12 +133,12 @@ def solve(
         >>> solution.converged, solution.order_parameter.shape
         (True, (4, 4))
     """
-    y = labels_for("labels", labels, features.examples)
+    y = labels_for("labels", labels, features.examples, arch.outputs)
     temperature = nonnegative_number("temperature", temperature)
     max_steps, tolerance = positive_integer("max_steps", max_steps), positive_number("tolerance", tolerance)
     problem, first = ready_search(arch, features, y, temperature, form, method)
     start = np.zeros(arch.parameters)
-    minimum = minimise_from(problem, arch.heads, Setting.of(arch, temperature), start, tolerance, max_steps, first)
+    minimum = minimise_from(problem, arch.layout, Setting.of(arch, temperature), start, tolerance, max_steps, first)
     solution = solution_at(arch, temperature, problem, minimum, first, tolerance)
     if method == "auto":
         solution = try_harder(solution, tolerance, max_steps)
@@ -160,7 +163,7 @@ def gaussian_process(
         >>> limit.order_parameter.tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
-    y = labels_for("labels", labels, features.examples)
+    y = labels_for("labels", labels, features.examples, arch.outputs)
     temperature = nonnegative_number("temperature", temperature)
     problem, _ = ready_search(arch, features, y, temperature, form, "auto")
     start = jnp.zeros(arch.parameters)
@@ -186,9 +189,9 @@ def whitened_hessian(solution: Solution) -> np.ndarray:
     arch, setting = solution.architecture, Setting.of(solution.architecture, solution.temperature)
     problem, vector = solution.problem, jnp.asarray(solution.vector)
     if problem.pairs is not None:
-        return np.asarray(_hessian_from_pairs(vector, problem, arch.heads, setting))
-    scale = max(arch.widths) + problem.examples
-    gradient = jax.grad(lambda at: action(at, problem, arch.heads, setting) / scale)
+        return np.asarray(_hessian_from_pairs(vector, problem, arch.layout, setting))
+    scale = max(arch.widths) + problem.observations
+    gradient = jax.grad(lambda at: action(at, problem, arch.layout, setting) / scale)
     # One direction after another: all at once would hold as many copies of the features.
     column = jax.jit(lambda direction: jax.jvp(gradient, (vector,), (direction,))[1])
     return np.stack([np.asarray(column(direction)) for direction in np.eye(len(vector))])
@@ -203,7 +206,7 @@ def ready_search(
     if method == "newton" and problem.pairs is None:
         raise fail("method", "'newton'", f"'limited-memory' for {arch.paths} paths: Newton's method needs stored pairs")
     if method == "auto":
-        method = "newton" if _hessian_operations(problem, arch.heads) <= NEWTON_OPERATIONS else "limited-memory"
+        method = "newton" if _hessian_operations(problem, arch.layout) <= NEWTON_OPERATIONS else "limited-memory"
     return problem, method
 
 
@@ -212,53 +215,54 @@ def try_harder(solution: Solution, tolerance: float, max_steps: int) -> Solution
     problem, arch = solution.problem, solution.architecture
     if solution.converged or solution.stats.method != "limited-memory" or not np.isfinite(solution.vector).all():
         return solution
-    size, _, paths = problem.features.shape
-    pairs = paths * (paths + 1) // 2
-    if 8 * pairs * size**2 > PAIR_MEMORY or _operations(pairs, size, arch.heads) > FALLBACK_OPERATIONS:
+    size, rows = len(problem.labels), arch.order_sizes[0]
+    pairs = rows * (rows + 1) // 2
+    if 8 * pairs * size**2 > PAIR_MEMORY or _operations(pairs, size, arch.layout) > FALLBACK_OPERATIONS:
         return solution
     setting = Setting.of(arch, solution.temperature)
     ready = with_pairs(problem)
-    minimum = minimise_from(ready, arch.heads, setting, solution.vector, tolerance, max_steps, "newton")
+    minimum = minimise_from(ready, arch.layout, setting, solution.vector, tolerance, max_steps, "newton")
     minimum = minimum._replace(evaluations=minimum.evaluations + solution.stats.evaluations)
     return solution_at(arch, solution.temperature, problem, minimum, "limited-memory, then newton", tolerance)
 
 
-def _hessian_operations(problem: Problem, heads: tuple[int, ...]) -> float:
-    return math.inf if problem.pairs is None else _operations(problem.pairs.shape[0], problem.pairs.shape[1], heads)
+def _hessian_operations(problem: Problem, layout: Layout) -> float:
+    return math.inf if problem.pairs is None else _operations(problem.pairs.shape[0], problem.pairs.shape[1], layout)
 
 
-def _operations(pairs: int, size: int, heads: tuple[int, ...]) -> float:
+def _operations(pairs: int, size: int, layout: Layout) -> float:
     """Operations for the exact Hessian: one P³ product per pair, all traces of two, and second derivatives of U."""
-    return 2.0 * pairs * size**2 * (size + pairs) + 20.0 * parameter_count(heads) * math.prod(heads) ** 3
+    return 2.0 * pairs * size**2 * (size + pairs) + 20.0 * layout.count * layout.blocks[0].rows ** 3
 
 
-@partial(jax.jit, static_argnames=("heads", "method"))
+@partial(jax.jit, static_argnames=("layout", "method"))
 def minimise_from(
-    problem: Problem, heads: tuple, setting: Setting, start: Any, tolerance: float, max_steps: int, method: str
+    problem: Problem, layout: Layout, setting: Setting, start: Any, tolerance: float, max_steps: int, method: str
 ) -> Minimum:
     """Search by one method from a start, compiled once per shape."""
     search = newton if method == "newton" else limited_memory
-    return search(problem, heads, setting, jnp.asarray(start), tolerance=tolerance, max_steps=max_steps)
+    return search(problem, layout, setting, jnp.asarray(start), tolerance=tolerance, max_steps=max_steps)
 
 
-@partial(jax.jit, static_argnames=("heads",))
-def _hessian_from_pairs(vector: jax.Array, problem: Problem, heads: tuple, setting: Setting) -> jax.Array:
-    return action_derivatives(vector, problem, heads, setting)[2]
+@partial(jax.jit, static_argnames=("layout",))
+def _hessian_from_pairs(vector: jax.Array, problem: Problem, layout: Layout, setting: Setting) -> jax.Array:
+    return action_derivatives(vector, problem, layout, setting)[2]
 
 
-@partial(jax.jit, static_argnames=("heads",))
-def _values(vector: jax.Array, problem: Problem, heads: tuple, setting: Setting) -> tuple:
-    factors = gram_factors(whitened_factors(vector, order_sizes(heads)), heads, setting.scales)
-    total = action(vector, problem, heads, setting)
-    evidence = log_evidence(total, problem.examples, heads, setting)
-    return [factor @ factor.T for factor in factors], total, entropy(vector, heads, setting), evidence
+@partial(jax.jit, static_argnames=("layout",))
+def _values(vector: jax.Array, problem: Problem, layout: Layout, setting: Setting) -> tuple:
+    factors = gram_factors(whitened_blocks(vector, layout), layout, setting.scales)
+    factors = [output_first(factor, layout.outputs) for factor in factors]
+    total = action(vector, problem, layout, setting)
+    evidence = log_evidence(total, problem.observations, layout, setting)
+    return [factor @ factor.T for factor in factors], total, entropy(vector, layout, setting), evidence
 
 
 def solution_at(
     arch: Architecture, temperature: float, problem: Problem, minimum: Minimum, method: str, tolerance: float
 ) -> Solution:
     """The record of where a search ended."""
-    grams, total, disorder, evidence = _values(minimum.vector, problem, arch.heads, Setting.of(arch, temperature))
+    grams, total, disorder, evidence = _values(minimum.vector, problem, arch.layout, Setting.of(arch, temperature))
     largest = max(arch.widths)
     norm = float(minimum.gradient_norm)
     curvature, gain = (

@@ -61,7 +61,8 @@ def head_scores(arch: Architecture, order_parameter: Any, *, normalise: bool = T
     """Σ |U_ππ'| over the pairs where π or π' uses the head, divided by the largest (learning §5).
 
     Arguments:
-        order_parameter: U [path, path].
+        order_parameter: U [path, path]; rows (output, path) with several outputs. With skips, a path that passes the
+            layer by does not use its heads.
         normalise: divide by the largest score.
 
     Example:
@@ -69,8 +70,8 @@ def head_scores(arch: Architecture, order_parameter: Any, *, normalise: bool = T
         >>> head_scores(Architecture((2, 1), 10), np.diag([3.0, 1.0])).values.round(3).tolist()
         [0.75, 0.25, 1.0]
     """
-    gram = np.abs(gram_matrix("order_parameter", order_parameter, arch.paths))
-    heads_of_path = arch.path_heads()
+    gram = np.abs(gram_matrix("order_parameter", order_parameter, arch.order_sizes[0]))
+    heads_of_path = np.tile(arch.path_heads(), (arch.outputs, 1))
     values = []
     for layer, head in head_labels(arch):
         without = heads_of_path[:, layer] != head
@@ -80,7 +81,7 @@ def head_scores(arch: Architecture, order_parameter: Any, *, normalise: bool = T
 
 
 def path_scores(arch: Architecture, order_parameter: Any, *, kind: str = "diagonal") -> np.ndarray:
-    """A score per path: its own weight U_ππ ("diagonal") or Σ_π' |U_ππ'| ("row").
+    """A score per path: its own weight U_ππ ("diagonal") or Σ_π' |U_ππ'| ("row"), summed over outputs.
 
     Example:
         >>> import numpy as np
@@ -88,5 +89,6 @@ def path_scores(arch: Architecture, order_parameter: Any, *, kind: str = "diagon
         [3.0, 3.0]
     """
     one_of("kind", kind, ("diagonal", "row"))
-    gram = gram_matrix("order_parameter", order_parameter, arch.paths)
-    return np.diagonal(gram).copy() if kind == "diagonal" else np.abs(gram).sum(axis=1)
+    gram = gram_matrix("order_parameter", order_parameter, arch.order_sizes[0])
+    rows = np.diagonal(gram) if kind == "diagonal" else np.abs(gram).sum(axis=1)
+    return rows.reshape(arch.outputs, -1).sum(axis=0)
