@@ -1,6 +1,8 @@
 """Bayesian learning over attention paths: from tokens to predictions at any width."""
 
+from .corrections import CorrectedSolution, one_loop
 from .evidence import EvidenceChoice, choose_by_evidence, evidence_scores
+from .exact import OrderPosterior, sample_order_parameters
 from .grid import SolutionGrid, solve_grid
 from .heads import (
     attention_from_logits,
@@ -14,18 +16,25 @@ from .heads import (
 from .network import Architecture, Weights, forward, prior_weights
 from .order import effective_path_weights, order_parameter_from_weights
 from .paths import PathFeatures, path_attention
+from .posterior import Posterior
 from .predictor import Prediction, Predictor, gaussian_predictor, label_alignment
 from .saddle import ConvergenceError, Solution, Stats, gaussian_process, solve, whitened_hessian
+from .sampling import Diagnostics, SamplingWarning
 from .scores import HeadScores, head_scores, path_scores
 
 __all__ = [
     "Architecture",
     "ConvergenceError",
+    "CorrectedSolution",
+    "Diagnostics",
     "EvidenceChoice",
     "HeadScores",
+    "OrderPosterior",
     "PathFeatures",
+    "Posterior",
     "Prediction",
     "Predictor",
+    "SamplingWarning",
     "Solution",
     "SolutionGrid",
     "Stats",
@@ -42,12 +51,14 @@ __all__ = [
     "head_scores",
     "join_heads",
     "label_alignment",
+    "one_loop",
     "order_parameter_from_weights",
     "path_attention",
     "path_scores",
     "prior_weights",
     "query_key_attention",
     "random_attention",
+    "sample_order_parameters",
     "solve",
     "solve_grid",
     "uniform_attention",

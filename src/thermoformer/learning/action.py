@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
 from .kernels import Problem, null_energy, reachable_energy
@@ -81,6 +82,20 @@ def log_evidence(action_value: Array, observations: int, layout: Layout, setting
     marginal likelihood of the Gaussian process as N → ∞, and evidences of different head sets can be compared.
     """
     return -0.5 * (action_value - least_entropy(layout, setting) + observations * math.log(2 * math.pi))
+
+
+def log_prior(vector: Array, layout: Layout, setting: Setting) -> Array:
+    """ln of the exact prior density of the vector at finite width, normalised (learning §6).
+
+    With x = √N e^v the i-th diagonal entry follows χ with k = N − i degrees of freedom, whose density in v is
+    2^{1−k/2} x^k e^{−x²/2} / Γ(k/2); every other entry is normal with variance 1/N.
+    """
+    width = jnp.asarray(setting.widths)[layout.layer]
+    freedom = jnp.where(layout.diagonal, width - layout.lost_freedom, 1.0)
+    logarithm = 0.5 * jnp.log(width) + vector
+    chi = (1 - freedom / 2) * math.log(2) + freedom * logarithm - width * jnp.exp(2 * vector) / 2
+    normal = 0.5 * jnp.log(width / (2 * math.pi)) - width * vector**2 / 2
+    return jnp.where(layout.diagonal, chi - gammaln(freedom / 2), normal).sum()
 
 
 def _log_scales(layout: Layout, setting: Setting) -> Array:

@@ -111,7 +111,9 @@ def with_pairs(problem: Problem) -> Problem:
     """The same problem with its pairs stored, whatever its form."""
     if problem.pairs is not None:
         return problem
-    return eqx.tree_at(lambda one: one.pairs, problem, _pairs(problem.features, problem.outputs), is_leaf=lambda leaf: leaf is None)
+    return eqx.tree_at(
+        lambda one: one.pairs, problem, _pairs(problem.features, problem.outputs), is_leaf=lambda leaf: leaf is None
+    )
 
 
 def choose_form(examples: int, paths: int, width: int, outputs: int = 1) -> str:

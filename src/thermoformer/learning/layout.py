@@ -81,9 +81,7 @@ class Layout:
     finite: bool = False
 
     @classmethod
-    def at_finite_width(
-        cls, heads: tuple[int, ...], outputs: int, skip: bool, widths: Sequence[int]
-    ) -> Layout:
+    def at_finite_width(cls, heads: tuple[int, ...], outputs: int, skip: bool, widths: Sequence[int]) -> Layout:
         """The layout of the exact law: the same for all widths at or above the number of vectors.
 
         Example:

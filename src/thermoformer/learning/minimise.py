@@ -43,9 +43,7 @@ def action_scale(problem: Problem, setting: Setting) -> Array:
     return jnp.max(setting.widths) + problem.observations
 
 
-def action_derivatives(
-    vector: Array, problem: Problem, layout: Layout, setting: Setting
-) -> tuple[Array, Array, Array]:
+def action_derivatives(vector: Array, problem: Problem, layout: Layout, setting: Setting) -> tuple[Array, Array, Array]:
     """The reachable S over its scale, with gradient and Hessian in whitened coordinates, from stored pairs.
 
     The Hessian is Jᵀ (∂²E/∂U²) J + (∂E/∂U)·∂²U, with ∂U and ∂²U free of the data, plus the diagonal of the entropy.

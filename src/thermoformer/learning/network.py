@@ -234,7 +234,7 @@ def forward(
     *,
     readout: str = "last",
     layer_norm: bool = False,
-) -> Float[Array, "..."]:
+) -> Float[Array, ...]:
     """The network's output f for explicit weights (learning §1, §7, §8).
 
     Arguments:

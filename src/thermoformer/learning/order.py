@@ -119,7 +119,7 @@ def factor_of(gram: np.ndarray) -> np.ndarray:
     return vectors * np.sqrt(np.maximum(eigenvalues, 0))
 
 
-def effective_path_weights(arch: Architecture, weights: Weights) -> Float[Array, "..."]:
+def effective_path_weights(arch: Architecture, weights: Weights) -> Float[Array, ...]:
     """e_π = (1/√N_a) aᵀ V^{L,h_L} (1/√N_L) ... (1/√N_2) V^{1,h_1} ∈ R^{N_1} (learning §5).
 
     With skips all widths are N: e_π = aᵀ ∏ V^{l,h_l}/√N over the layers where the path attends (learning §8).

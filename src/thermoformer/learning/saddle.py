@@ -112,6 +112,7 @@ def solve(
     tolerance: float = TOLERANCE,
     max_steps: int = 1000,
     throw: bool = True,
+    correction: str | None = None,
 ) -> Solution:
     """Minimise the action from the Gaussian-process start: the theory for N, P → ∞ at fixed P/N (learning §3).
 
@@ -124,6 +125,8 @@ def solve(
         tolerance: largest gradient entry, in whitened coordinates, of S/(max N + P).
         max_steps: most steps of the minimiser.
         throw: raise `ConvergenceError` where no minimum is found; otherwise say so in `converged`.
+        correction: "one-loop" adds the correction of order 1/N to order parameters, predictions and evidence, and
+            returns a `CorrectedSolution`; none is the saddle itself.
 
     Example:
         >>> import numpy as np
@@ -136,6 +139,8 @@ def solve(
     y = labels_for("labels", labels, features.examples, arch.outputs)
     temperature = nonnegative_number("temperature", temperature)
     max_steps, tolerance = positive_integer("max_steps", max_steps), positive_number("tolerance", tolerance)
+    if correction is not None:
+        one_of("correction", correction, ("one-loop",))
     problem, first = ready_search(arch, features, y, temperature, form, method)
     start = np.zeros(arch.parameters)
     minimum = minimise_from(problem, arch.layout, Setting.of(arch, temperature), start, tolerance, max_steps, first)
@@ -144,6 +149,10 @@ def solve(
         solution = try_harder(solution, tolerance, max_steps)
     if throw and not solution.converged:
         raise ConvergenceError(reason_for(solution, tolerance))
+    if correction is not None and solution.converged:
+        from .corrections import one_loop  # builds on this module
+
+        return one_loop(solution)
     return solution
 
 
@@ -206,7 +215,7 @@ def ready_search(
     if method == "newton" and problem.pairs is None:
         raise fail("method", "'newton'", f"'limited-memory' for {arch.paths} paths: Newton's method needs stored pairs")
     if method == "auto":
-        method = "newton" if _hessian_operations(problem, arch.layout) <= NEWTON_OPERATIONS else "limited-memory"
+        method = "newton" if hessian_is_affordable(problem, arch.layout) else "limited-memory"
     return problem, method
 
 
@@ -224,6 +233,11 @@ def try_harder(solution: Solution, tolerance: float, max_steps: int) -> Solution
     minimum = minimise_from(ready, arch.layout, setting, solution.vector, tolerance, max_steps, "newton")
     minimum = minimum._replace(evaluations=minimum.evaluations + solution.stats.evaluations)
     return solution_at(arch, solution.temperature, problem, minimum, "limited-memory, then newton", tolerance)
+
+
+def hessian_is_affordable(problem: Problem, layout: Layout) -> bool:
+    """Whether Newton's method is worth its exact Hessian here."""
+    return _hessian_operations(problem, layout) <= NEWTON_OPERATIONS
 
 
 def _hessian_operations(problem: Problem, layout: Layout) -> float:

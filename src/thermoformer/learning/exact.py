@@ -1,0 +1,283 @@
+"""The exact posterior of a network of finite width, through its order parameters (learning §6–8).
+
+The Wishart chain of the order parameters is exact at every width, and given U^1 the output is Gaussian. So the
+posterior over all weights is the posterior over a few small matrices: the Bartlett factors of the chain. A sampler
+over these gives the exact predictor at a cost that does not grow with the width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._validation import labels_for, positive_number
+from ._keys import KeyLike, as_key
+from .action import Setting, entropy_derivatives, path_factor, reachable_action
+from .kernels import Problem, null_energy
+from .layout import Layout
+from .minimise import action_derivatives, action_scale
+from .moments import NewExamples, moments, new_examples
+from .network import Architecture
+from .paths import PathFeatures
+from .posterior import Posterior, batch_numbers, draws_tree, mean_and_error, prediction_from_batches
+from .predictor import Prediction, ready_problem
+from .saddle import hessian_is_affordable, minimise_from
+from .sampling import FEW_ROWS, Report, check_sizes, diagnose, run_nuts, warn_if_unmixed
+
+# Up to this many coordinates NUTS adapts a full mass matrix on top of the whitening.
+DENSE_LIMIT = 100
+# Draws whose predictions are computed at once on an accelerator.
+DRAWS_AT_ONCE = 64
+
+
+class Target(eqx.Module):
+    """−ln of the posterior density of whitened coordinates ζ, v = centre + root ζ, less a constant."""
+
+    problem: Problem
+    setting: Setting
+    centre: jax.Array
+    root: jax.Array
+    layout: Layout = eqx.field(static=True)
+
+    def vector(self, position: jax.Array) -> jax.Array:
+        """The vector of Bartlett factors at a position."""
+        return self.centre + (self.root * position if self.root.ndim == 1 else self.root @ position)
+
+    def __call__(self, position: jax.Array) -> jax.Array:
+        """½ S at finite width; a failed Cholesky factor counts as infinitely unlikely."""
+        value = reachable_action(self.vector(position), self.problem, self.layout, self.setting) / 2
+        return jnp.where(jnp.isnan(value), jnp.inf, value)
+
+
+class _Observed(eqx.Module):
+    """What is kept of a draw: the vector and −ln density."""
+
+    target: Target
+
+    def __call__(self, position: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return self.target.vector(position), self.target(position)
+
+
+@dataclass(frozen=True, eq=False)
+class OrderPosterior(Posterior):
+    """Draws of the order parameters from the exact posterior at finite width.
+
+    Fields, beside those of `Posterior`:
+        problem: the training data, made ready.
+        layout: how the Bartlett factors lie in a vector.
+        vectors: the draws of that vector [chain, draw, parameter].
+    """
+
+    problem: Problem
+    layout: Layout
+    vectors: np.ndarray
+
+    def predict(self, features: PathFeatures) -> Prediction:
+        """mean = E_U[mean_U], variance = E_U[variance_U] + Var_U[mean_U], with Monte-Carlo errors of both.
+
+        Examples are taken in pieces, and of the draws only averages over batches are kept.
+        """
+        counts = np.bincount(self._batch_numbers())
+        sums = [
+            np.asarray(_batch_sums(*self._given(), new, self._groups(), len(counts)))
+            for new in new_examples(self.architecture, features, self.problem)
+        ]
+        averages = np.concatenate(sums, axis=2) / counts[:, None, None, None]
+        return prediction_from_batches(*(self._squeezed(averages[:, part]) for part in range(3)), counts)
+
+    def predictor_draws(self, features: PathFeatures) -> np.ndarray:
+        """mean_U of every draw for new examples, [chain, draw, example] (and output)."""
+        chains, draws, _ = self.vectors.shape
+        parts = [
+            np.asarray(_mean_draws(*self._given(), new, self._groups()))[: chains * draws]
+            for new in new_examples(self.architecture, features, self.problem)
+        ]
+        values = np.concatenate(parts, axis=1)
+        return self._squeezed(values.reshape(chains, draws, *values.shape[1:]))
+
+    def _given(self) -> tuple[Problem, Layout, Setting]:
+        return self.problem, self.layout, Setting.of(self.architecture, self.temperature)
+
+    def _batch_numbers(self) -> np.ndarray:
+        return batch_numbers(*self.vectors.shape[:2]).ravel()
+
+    def _groups(self) -> tuple[jax.Array, jax.Array]:
+        """Draws and their batch numbers in groups that are worked on at once, [group, draw, ...]."""
+        size = 1 if jax.default_backend() == "cpu" else DRAWS_AT_ONCE
+        vectors, numbers = self.vectors.reshape(-1, self.layout.count), self._batch_numbers()
+        missing = -len(vectors) % size
+        vectors = np.concatenate([vectors, np.repeat(vectors[-1:], missing, axis=0)])
+        numbers = np.concatenate([numbers, np.full(missing, numbers[-1] + 1)])
+        return jnp.asarray(vectors).reshape(-1, size, self.layout.count), jnp.asarray(numbers).reshape(-1, size)
+
+    def _squeezed(self, values: np.ndarray) -> np.ndarray:
+        """One output has no axis of its own."""
+        return values[..., 0] if self.architecture.outputs == 1 else values
+
+
+def sample_order_parameters(
+    arch: Architecture,
+    features: PathFeatures,
+    labels: Any,
+    *,
+    temperature: float,
+    key: KeyLike,
+    draws: int = 1000,
+    chains: int = 2,
+    warmup: int | None = None,
+    form: str = "auto",
+    target_acceptance: float = 0.8,
+    progress: Report | None = None,
+) -> OrderPosterior:
+    """The exact posterior at finite width: NUTS over the Bartlett factors of the order parameters (learning §6).
+
+    The chains start around the mode of the exact density, near the saddle, in coordinates whitened by its Hessian.
+
+    Arguments:
+        features: attentioned inputs ξ [example, path, feature] of the training examples.
+        labels: y [example], or [example, output].
+        temperature: τ > 0.
+        key: an integer or a JAX key.
+        draws, chains, warmup: draws per chain after warm-up; warm-up is half of them, at least 200, where not given.
+        form: form of the kernel: "auto", "pairs", "features" or "dual".
+        progress: called as progress(done, total, message).
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> xi = rng.normal(size=(20, 2, 4))
+        >>> feats, y = PathFeatures.from_attentioned_inputs(xi), np.sign(xi[:, 0, 0])
+        >>> posterior = sample_order_parameters(Architecture((2,), 5), feats, y, temperature=0.1, key=0, draws=500)
+        >>> posterior.order_parameter.shape, posterior.diagnostics.mixed
+        ((2, 2), True)
+    """
+    y = labels_for("labels", labels, features.examples, arch.outputs)
+    temperature = positive_number("temperature", temperature)
+    draws, chains, warmup = check_sizes(draws, chains, warmup)
+    first, second = jax.random.split(as_key(key))
+    problem = ready_problem(arch, features, y, temperature, form)
+    target = whitened_target(arch, problem, temperature)
+    count = target.layout.count
+    start = jax.random.normal(first, (chains, count))
+    (vectors, potentials), stats = run_nuts(
+        target,
+        _Observed(target),
+        start,
+        second,
+        warmup=warmup,
+        draws=draws,
+        dense=count <= DENSE_LIMIT,
+        target_acceptance=target_acceptance,
+        side_by_side=True if len(problem.labels) <= FEW_ROWS else None,
+        progress=progress,
+    )
+    grams = np.asarray(_grams(target.layout, jnp.asarray(vectors), target.setting.scales))
+    upper = np.triu_indices(grams.shape[-1])
+    density = -potentials - float(null_energy(problem, temperature)) / 2
+    diagnostics = diagnose("nuts", {"order parameter": grams[..., *upper], "log density": density}, stats)
+    warn_if_unmixed(diagnostics)
+    mean, error = mean_and_error(grams)
+    kept = {
+        "order_parameter": (("path", "path_other"), grams),
+        "whitened": (("parameter",), vectors),
+        "log_density": ((), density),
+    }
+    return OrderPosterior(
+        architecture=arch,
+        temperature=temperature,
+        order_parameter=mean,
+        order_parameter_error=error,
+        diagnostics=diagnostics,
+        draws=draws_tree(arch, kept, stats, temperature=temperature, method="order parameters, NUTS"),
+        problem=problem,
+        layout=target.layout,
+        vectors=vectors,
+    )
+
+
+def whitened_target(arch: Architecture, problem: Problem, temperature: float) -> Target:
+    """The exact density in coordinates centred at its mode and whitened by its Hessian there."""
+    layout = Layout.at_finite_width(arch.heads, arch.outputs, arch.skip, arch.widths)
+    setting = Setting.of(arch, temperature)
+    # Where a width cuts the factors, rows without a diagonal entry start off zero: there all of their weight is gone,
+    # and the search would start on a ridge.
+    start = np.zeros(layout.count)
+    if layout.ranks is not None:
+        start = np.where(layout.diagonal, 0.0, 0.1 * np.random.default_rng(0).normal(size=layout.count))
+    newton = problem.pairs is not None and hessian_is_affordable(problem, layout)
+    method = "newton" if newton else "limited-memory"
+    found = minimise_from(problem, layout, setting, start, 1e-6, 200, method)
+    centre = jnp.where(jnp.isfinite(found.vector).all(), found.vector, jnp.asarray(start))
+    if not newton:
+        curvature = entropy_derivatives(centre, layout, setting)[2]
+        return Target(problem, setting, centre, jnp.sqrt(2 / curvature), layout)
+    return Target(problem, setting, centre, _root(centre, problem, layout, setting), layout)
+
+
+@eqx.filter_jit
+def _root(centre: jax.Array, problem: Problem, layout: Layout, setting: Setting) -> jax.Array:
+    """A square root of the covariance (½ ∂²S)⁻¹; curvatures under the prior's smallest are raised to it."""
+    hessian = action_derivatives(centre, problem, layout, setting)[2] * action_scale(problem, setting) / 2
+    curvatures, directions = jnp.linalg.eigh(hessian)
+    least = jnp.min(jnp.asarray(setting.widths))
+    return directions / jnp.sqrt(jnp.maximum(jnp.abs(curvatures), least))[None, :]
+
+
+@eqx.filter_jit
+def _grams(layout: Layout, vectors: jax.Array, scales: Any) -> jax.Array:
+    def gram(vector: jax.Array) -> jax.Array:
+        factor = path_factor(vector, layout, scales)
+        return factor @ factor.T
+
+    return jax.vmap(jax.vmap(gram))(vectors)
+
+
+def _moments_at(
+    problem: Problem, layout: Layout, setting: Setting, new: NewExamples, vectors: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance [draw, output, new] of a group of draws."""
+
+    def at(vector: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return moments(problem, new, path_factor(vector, layout, setting.scales), setting.temperature)
+
+    return jax.vmap(at)(vectors)
+
+
+@eqx.filter_jit
+def _batch_sums(
+    problem: Problem,
+    layout: Layout,
+    setting: Setting,
+    new: NewExamples,
+    groups: tuple[jax.Array, jax.Array],
+    batches: int,
+) -> jax.Array:
+    """Sums of mean, mean² and variance over the draws of each batch, [batch, 3, new, output]."""
+
+    def add(sums: jax.Array, group: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        vectors, numbers = group
+        mean, variance = _moments_at(problem, layout, setting, new, vectors)
+        return sums.at[numbers].add(jnp.stack([mean, mean**2, variance], axis=1)), None
+
+    outputs, count = problem.outputs, new.own.shape[1]
+    # One batch more takes the draws that only fill up the last group.
+    sums, _ = jax.lax.scan(add, jnp.zeros((batches + 1, 3, outputs, count)), groups)
+    return jnp.moveaxis(sums[:-1], 2, 3)
+
+
+@eqx.filter_jit
+def _mean_draws(
+    problem: Problem, layout: Layout, setting: Setting, new: NewExamples, groups: tuple[jax.Array, jax.Array]
+) -> jax.Array:
+    """mean_U of every draw, [draw, new, output]."""
+
+    def at(group: jax.Array) -> jax.Array:
+        return jnp.moveaxis(_moments_at(problem, layout, setting, new, group)[0], 1, 2)
+
+    means = jax.lax.map(at, groups[0])
+    return means.reshape(-1, *means.shape[2:])

@@ -1,0 +1,322 @@
+"""Markov chains: NUTS from NumPyro and any other transition, run in compiled pieces, and judged.
+
+A sampler is a pure function compiled once per structure: the target is an equinox module, whose arrays are arguments
+of the program, so that another data set of the same shape costs no compilation. Chains run side by side (vmap) on an
+accelerator. On a CPU, where batched matrix products are slower than single ones, they run one after another unless
+the problem is so small that the cost of dispatch dominates.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from .._validation import fail, positive_integer
+
+# Largest R-hat, and smallest effective sample size per chain, at which chains count as mixed. Vehtari et al. (2021)
+# advise 1.01 and 100 for one quantity; here the worst of tens or hundreds of quantities is taken.
+R_HAT_LIMIT = 1.03
+EFFECTIVE_PER_CHAIN = 50
+# Draws come back in about this many pieces: progress moves and Ctrl-C is heard between them.
+PIECES = 25
+# Up to this many rows of the kernel chains run side by side on a CPU too.
+FEW_ROWS = 16
+
+
+class SamplingWarning(UserWarning):
+    """Chains that have not mixed: their averages are not to be trusted yet."""
+
+
+class Report(Protocol):
+    """What a sampler calls along the way: steps done, steps in all, what it is doing."""
+
+    def __call__(self, done: int, total: int, message: str) -> None:
+        """Called before each piece."""
+        ...
+
+
+class SamplerStats(NamedTuple):
+    """What a run says about itself, beside its draws.
+
+    Fields:
+        diverging, acceptance, steps: per draw [chain, draw]; steps are gradient evaluations; None where a sampler has
+            no such thing.
+        gradient_evaluations: in all, warm-up included.
+        seconds: wall-clock time, compilation included.
+        warmup: draws thrown away per chain.
+    """
+
+    diverging: np.ndarray | None
+    acceptance: np.ndarray | None
+    steps: np.ndarray | None
+    gradient_evaluations: int
+    seconds: float
+    warmup: int
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """Whether chains have mixed.
+
+    Fields:
+        method: "nuts" or "gibbs".
+        chains, draws, warmup: draws per chain, after warm-up.
+        r_hat: largest rank-normalised split R-hat over the quantities watched.
+        bulk_effective, tail_effective: smallest effective sample sizes over the same quantities.
+        worst: the quantity with the smallest bulk effective sample size.
+        divergences: diverging trajectories after warm-up.
+        acceptance: mean acceptance probability, or None.
+        gradient_evaluations: in all, warm-up included; 0 for samplers without gradients.
+        seconds: wall-clock time, compilation included.
+    """
+
+    method: str
+    chains: int
+    draws: int
+    warmup: int
+    r_hat: float
+    bulk_effective: float
+    tail_effective: float
+    worst: str
+    divergences: int
+    acceptance: float | None
+    gradient_evaluations: int
+    seconds: float
+
+    @property
+    def mixed(self) -> bool:
+        """Whether nothing speaks against the draws: see `reason`."""
+        return not self.reason
+
+    @property
+    def reason(self) -> str:
+        """What speaks against the draws, in words; empty where nothing does."""
+        found = []
+        if not self.r_hat <= R_HAT_LIMIT:
+            found.append(f"R-hat is {self.r_hat:.3f}, over {R_HAT_LIMIT:g}")
+        wanted = EFFECTIVE_PER_CHAIN * self.chains
+        for name, value in (("bulk", self.bulk_effective), ("tail", self.tail_effective)):
+            if not value >= wanted:
+                found.append(f"the {name} effective sample size is {value:.0f}, under {wanted} ({self.worst})")
+        # A few in a thousand are common at small width, where they show no bias against brute force.
+        if self.divergences > 0.01 * self.chains * self.draws:
+            found.append(f"{self.divergences} of {self.chains * self.draws} trajectories diverged")
+        return "; ".join(found)
+
+
+def diagnose(method: str, watched: Mapping[str, Any], stats: SamplerStats) -> Diagnostics:
+    """R-hat and effective sample sizes of named arrays [chain, draw, ...]; constant entries are left out."""
+    from arviz_stats.base import array_stats
+
+    r_hat, bulk, tail, worst = -math.inf, math.inf, math.inf, ""
+    chains = draws = 0
+    for name, values in watched.items():
+        values = np.asarray(values, dtype=float)
+        chains, draws = values.shape[:2]
+        flat = values.reshape(chains, draws, -1)
+        if not np.isfinite(flat).all():
+            r_hat, bulk, tail, worst = math.nan, 0.0, 0.0, f"{name} is not finite"
+            break
+        flat = flat[:, :, np.ptp(flat, axis=(0, 1)) > 0]
+        if draws < 4 or flat.shape[2] == 0:
+            continue
+        axes = {"chain_axis": 0, "draw_axis": 1}
+        r_hat = max(r_hat, float(np.max(array_stats.rhat(flat, method="rank", **axes))))
+        smallest = float(np.min(array_stats.ess(flat, method="bulk", **axes)))
+        if smallest < bulk:
+            bulk, worst = smallest, name
+        tail = min(tail, float(np.min(array_stats.ess(flat, method="tail", prob=(0.05, 0.95), **axes))))
+    if bulk == math.inf:  # fewer than four draws, or nothing that varies: nothing can be said
+        r_hat, bulk, tail = math.nan, 0.0, 0.0
+    return Diagnostics(
+        method=method,
+        chains=chains,
+        draws=draws,
+        warmup=stats.warmup,
+        r_hat=r_hat,
+        bulk_effective=bulk,
+        tail_effective=tail,
+        worst=worst,
+        divergences=0 if stats.diverging is None else int(np.sum(stats.diverging)),
+        acceptance=None if stats.acceptance is None else float(np.mean(stats.acceptance)),
+        gradient_evaluations=stats.gradient_evaluations,
+        seconds=stats.seconds,
+    )
+
+
+def warn_if_unmixed(diagnostics: Diagnostics) -> None:
+    """A `SamplingWarning` with the reason and what to try, where chains have not mixed."""
+    if not diagnostics.mixed:
+        advice = "take more draws" if diagnostics.r_hat < 1.2 else "take more warm-up and draws, or another method"
+        warnings.warn(
+            f"{diagnostics.method} has not mixed: {diagnostics.reason}; {advice}", SamplingWarning, stacklevel=3
+        )
+
+
+class _Settings(NamedTuple):
+    """What is fixed when NUTS is compiled."""
+
+    warmup: int
+    target_acceptance: float
+    dense: bool
+    max_tree_depth: int
+
+
+def run_nuts(
+    potential: Callable[[Any], jax.Array],
+    observe: Callable[[Any], Any],
+    start: Any,
+    key: jax.Array,
+    *,
+    warmup: int,
+    draws: int,
+    dense: bool = False,
+    target_acceptance: float = 0.8,
+    max_tree_depth: int = 10,
+    side_by_side: bool | None = None,
+    progress: Report | None = None,
+) -> tuple[Any, SamplerStats]:
+    """NUTS with step size and mass matrix adapted during warm-up.
+
+    Arguments:
+        potential: an equinox module, position → −ln density.
+        observe: an equinox module, position → what is kept of a draw.
+        start: where chains start, a pytree with a leading chain axis.
+        dense: adapt a full mass matrix, not its diagonal alone.
+        side_by_side: chains under vmap; none: on an accelerator only.
+
+    Returns:
+        What was observed, with leading axes [chain, draw], and the stats of the run.
+    """
+    settings = _Settings(positive_integer("warmup", warmup), target_acceptance, dense, max_tree_depth)
+    chains = jax.tree.leaves(start)[0].shape[0]
+    began = time.perf_counter()
+    state = _nuts_start(potential, settings, start, jax.random.split(key, chains))
+
+    def advance(state: Any, steps: int) -> tuple[Any, Any]:
+        return _nuts_advance(potential, observe, settings, state, steps, side_by_side)
+
+    _, kept = _in_pieces(advance, state, warmup, draws, "NUTS", progress)
+    observed, (diverging, acceptance, steps, all_steps) = kept
+    stats = SamplerStats(diverging, acceptance, steps, int(all_steps), time.perf_counter() - began, warmup)
+    return observed, stats
+
+
+def run_steps(
+    step: Callable[[jax.Array, Any], Any],
+    observe: Callable[[Any], Any],
+    start: Any,
+    key: jax.Array,
+    *,
+    warmup: int,
+    draws: int,
+    side_by_side: bool | None = None,
+    name: str = "Gibbs",
+    progress: Report | None = None,
+) -> tuple[Any, SamplerStats]:
+    """Any Markov chain: `step` (an equinox module, (key, state) → state) again and again; returns as `run_nuts`."""
+    warmup = positive_integer("warmup", warmup)
+    chains = jax.tree.leaves(start)[0].shape[0]
+    began = time.perf_counter()
+
+    def advance(state: Any, steps: int) -> tuple[Any, Any]:
+        return _plain_advance(step, observe, state, steps, side_by_side)
+
+    state = (jax.random.split(key, chains), start)
+    _, (observed, _) = _in_pieces(advance, state, warmup, draws, name, progress)
+    return observed, SamplerStats(None, None, None, 0, time.perf_counter() - began, warmup)
+
+
+def _in_pieces(
+    advance: Callable, state: Any, warmup: int, draws: int, name: str, progress: Report | None
+) -> tuple[Any, Any]:
+    """Runs warm-up and draws in pieces of one size, so that one program serves both, and joins what was kept."""
+    total = warmup + positive_integer("draws", draws)
+    piece = max(1, math.ceil(total / PIECES))
+    parts, all_steps, done = [], 0, 0
+    while done < total:
+        if progress is not None:
+            stage = "warm-up" if done < warmup else "draws"
+            progress(done, total, f"{name}, {stage}")
+        state, (observed, info) = advance(state, piece)
+        done += piece
+        all_steps += 0 if info is None else int(np.sum(info[2]))
+        if done > warmup:
+            # Pieces before the first draw are only counted; here they leave the device and stay small.
+            parts.append(jax.tree.map(np.asarray, (observed, info)))
+    joined = jax.tree.map(lambda *pieces: np.concatenate(pieces, axis=1), *parts)
+    first = warmup - (done - sum(jax.tree.leaves(part)[0].shape[1] for part in parts))
+    observed, info = jax.tree.map(lambda values: values[:, first : first + draws], joined)
+    return state, (observed, None if info is None else (*info, all_steps))
+
+
+def _over_chains(one: Callable, arguments: Any, side_by_side: bool | None) -> Any:
+    if side_by_side is None:
+        side_by_side = jax.default_backend() != "cpu"
+    return jax.vmap(one)(arguments) if side_by_side else jax.lax.map(one, arguments)
+
+
+def _kernels(potential: Callable, settings: _Settings) -> tuple[Callable, Callable]:
+    from numpyro.infer.hmc import hmc
+
+    start, advance = hmc(potential_fn=potential, algo="NUTS")
+    begin = partial(
+        start,
+        num_warmup=settings.warmup,
+        dense_mass=settings.dense,
+        target_accept_prob=settings.target_acceptance,
+        max_tree_depth=settings.max_tree_depth,
+        find_heuristic_step_size=False,
+    )
+    return begin, advance
+
+
+@eqx.filter_jit
+def _nuts_start(potential: Callable, settings: _Settings, start: Any, keys: jax.Array) -> Any:
+    begin, _ = _kernels(potential, settings)
+    return jax.lax.map(lambda one: begin(one[0], rng_key=one[1]), (start, keys))
+
+
+@eqx.filter_jit
+def _nuts_advance(
+    potential: Callable, observe: Callable, settings: _Settings, states: Any, steps: int, side_by_side: bool | None
+) -> tuple[Any, Any]:
+    begin, advance = _kernels(potential, settings)
+    # NumPyro's kernel learns its settings from its initialiser; the value is not used, and compiled away.
+    begin(jax.tree.map(lambda leaf: leaf[0], states.z), rng_key=jax.random.key(0))
+
+    def step(state: Any, _: None) -> tuple[Any, Any]:
+        state = advance(state)
+        return state, (observe(state.z), (state.diverging, state.accept_prob, state.num_steps))
+
+    return _over_chains(lambda state: jax.lax.scan(step, state, None, length=steps), states, side_by_side)
+
+
+@eqx.filter_jit
+def _plain_advance(step: Callable, observe: Callable, states: Any, steps: int, side_by_side: bool | None) -> Any:
+    def one_step(carry: tuple[jax.Array, Any], _: None) -> tuple[Any, Any]:
+        key, state = carry
+        key, now = jax.random.split(key)
+        state = step(now, state)
+        return (key, state), (observe(state), None)
+
+    return _over_chains(lambda carry: jax.lax.scan(one_step, carry, None, length=steps), states, side_by_side)
+
+
+def check_sizes(draws: Any, chains: Any, warmup: Any) -> tuple[int, int, int]:
+    """Draws and chains, one or more; warm-up, half the draws (at least 200) where none is given."""
+    draws, chains = positive_integer("draws", draws), positive_integer("chains", chains)
+    if warmup is None:
+        return draws, chains, max(200, draws // 2)
+    if isinstance(warmup, bool) or not isinstance(warmup, (int, np.integer)) or warmup < 1:
+        raise fail("warmup", repr(warmup), "a whole number, 1 or more")
+    return draws, chains, int(warmup)
