@@ -13,6 +13,8 @@ from jaxtyping import install_import_hook
 
 # Figures are drawn to files; a test machine has no screen.
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Tests run side by side, one process per core: threads of one would only wait for those of another.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 # A shape that is stretched by accident is an error here; read by JAX when it is first imported.
 os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
 # The shapes that the arithmetic declares are checked at every call. Rooms that meet users check their input themselves.

@@ -18,22 +18,46 @@ def small_problem(
     return arch, PathFeatures.from_attentioned_inputs(xi), labels
 
 
+def attention_problem(
+    arch: Architecture, examples: int = 5, tokens: int = 4, token_width: int = 5, seed: int = 0
+) -> tuple[np.ndarray, list[np.ndarray], PathFeatures]:
+    """Random tokens, random attention of every layer, and the path features of both."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(examples, tokens, token_width))
+    attention = []
+    for heads in arch.heads:
+        weights = np.exp(1.5 * generator.normal(size=(examples, heads, tokens, tokens)))
+        attention.append(weights / weights.sum(axis=-1, keepdims=True))
+    return x, attention, PathFeatures.from_attention(x, attention, skip=arch.skip)
+
+
 def dense_kernel(arch: Architecture, xi: np.ndarray, order_parameter: np.ndarray, other: np.ndarray | None = None):
-    """K(U) straight from its definition (learning §2), with nothing clever."""
+    """K(U) straight from its definition (learning §2, §7, §8), with nothing clever; rows (output, example)."""
     other = xi if other is None else other
-    pair = np.einsum("man,vbn->abmv", xi, other) * arch.variances[0] / xi.shape[2]
-    return np.einsum("ab,abmv->mv", order_parameter, pair) / arch.paths
+    hops = [
+        [1 / np.sqrt(arch.heads[layer]) for layer, head in enumerate(row) if head >= 0] for row in arch.path_heads()
+    ]
+    scale = np.array([np.prod(row) for row in hops])
+    pair = np.einsum("man,vbn,a,b->abmv", xi, other, scale, scale) * arch.variances[0] / xi.shape[2]
+    outputs, paths = arch.outputs, arch.paths
+    by_output = order_parameter.reshape(outputs, paths, outputs, paths)
+    whole = np.einsum("daeb,abmv->dmev", by_output, pair)
+    return whole.reshape(outputs * len(xi), outputs * len(other))
 
 
 def dense_action(arch: Architecture, xi: np.ndarray, labels: np.ndarray, grams, temperature: float) -> float:
-    """S straight from its definition in the raw matrices U^1..U^{L+1} (learning §3), not divided by a width."""
-    covariance = dense_kernel(arch, xi, grams[0]) + temperature * np.eye(len(labels))
-    total = np.linalg.slogdet(covariance)[1] + labels @ np.linalg.solve(covariance, labels)
-    readout = float(np.squeeze(grams[-1]))
-    total += arch.widths[-1] * (readout / arch.variances[-1] - np.log(readout))
+    """S straight from its definition in the raw matrices U^1..U^{L+1} (learning §3, §7), not divided by a width."""
+    flat = labels.T.ravel()
+    covariance = dense_kernel(arch, xi, grams[0]) + temperature * np.eye(len(flat))
+    total = np.linalg.slogdet(covariance)[1] + flat @ np.linalg.solve(covariance, flat)
+    readout = np.asarray(grams[-1]).reshape(arch.outputs, arch.outputs)
+    total += arch.widths[-1] * (np.trace(readout) / arch.variances[-1] - np.linalg.slogdet(readout)[1])
     for layer, heads in enumerate(arch.heads):
-        above = grams[layer + 1]
-        inner = np.trace(np.linalg.solve(np.kron(np.eye(heads), above), grams[layer])) / arch.variances[layer + 1]
-        logs = -np.linalg.slogdet(grams[layer])[1] + heads * np.linalg.slogdet(above)[1]
+        # Rows are (output, head, rest): the prior couples rows of equal head with those of the layer above.
+        rest = len(grams[layer + 1]) // arch.outputs
+        above = np.asarray(grams[layer + 1]).reshape(arch.outputs, rest, arch.outputs, rest)
+        prior = np.einsum("drex,hg->dhregx", above, np.eye(heads)).reshape(grams[layer].shape)
+        inner = np.trace(np.linalg.solve(prior, grams[layer])) / arch.variances[layer + 1]
+        logs = -np.linalg.slogdet(grams[layer])[1] + heads * np.linalg.slogdet(grams[layer + 1])[1]
         total += arch.widths[layer] * (inner + logs)
     return float(total)

@@ -79,7 +79,10 @@ CASES = {
         lambda: Prediction(np.ones((2, 3)), np.ones((2, 3))).expected_accuracy([0, 1]),
         "expected_accuracy: got 3 outputs; expected a network with one output",
     ),
-    "replace": (lambda: ARCH.replace(width=3), "changes: got width; expected only heads, widths, variances, outputs, skip"),
+    "replace": (
+        lambda: ARCH.replace(width=3),
+        "changes: got width; expected only heads, widths, variances, outputs, skip",
+    ),
     "head names": (lambda: ARCH.path_names([["a"]]), r"head_names: got \[1\]; expected one name per head, \[2, 2\]"),
     "x axes": (lambda: uniform_attention(X[0]), r"x: got shape \(3, 2\); expected 3 axes \[example, token, feature\]"),
     "x NaN": (lambda: bilinear_attention(NAN_X, np.eye(2)[None]), "x: got 1 NaN or infinite entries; expected finite"),

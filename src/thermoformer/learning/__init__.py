@@ -21,6 +21,7 @@ from .predictor import Prediction, Predictor, gaussian_predictor, label_alignmen
 from .saddle import ConvergenceError, Solution, Stats, gaussian_process, solve, whitened_hessian
 from .sampling import Diagnostics, SamplingWarning
 from .scores import HeadScores, head_scores, path_scores
+from .weights import WeightPosterior, sample_weights, sample_weights_on_paths, weight_sampling_memory
 
 __all__ = [
     "Architecture",
@@ -38,6 +39,7 @@ __all__ = [
     "Solution",
     "SolutionGrid",
     "Stats",
+    "WeightPosterior",
     "Weights",
     "attention_from_logits",
     "bilinear_attention",
@@ -59,8 +61,11 @@ __all__ = [
     "query_key_attention",
     "random_attention",
     "sample_order_parameters",
+    "sample_weights",
+    "sample_weights_on_paths",
     "solve",
     "solve_grid",
     "uniform_attention",
+    "weight_sampling_memory",
     "whitened_hessian",
 ]

@@ -29,8 +29,6 @@ from .predictor import Prediction, ready_problem
 from .saddle import hessian_is_affordable, minimise_from
 from .sampling import FEW_ROWS, Report, check_sizes, diagnose, run_nuts, warn_if_unmixed
 
-# Up to this many coordinates NUTS adapts a full mass matrix on top of the whitening.
-DENSE_LIMIT = 100
 # Draws whose predictions are computed at once on an accelerator.
 DRAWS_AT_ONCE = 64
 
@@ -162,8 +160,7 @@ def sample_order_parameters(
     first, second = jax.random.split(as_key(key))
     problem = ready_problem(arch, features, y, temperature, form)
     target = whitened_target(arch, problem, temperature)
-    count = target.layout.count
-    start = jax.random.normal(first, (chains, count))
+    start = jax.random.normal(first, (chains, target.layout.count))
     (vectors, potentials), stats = run_nuts(
         target,
         _Observed(target),
@@ -171,7 +168,6 @@ def sample_order_parameters(
         second,
         warmup=warmup,
         draws=draws,
-        dense=count <= DENSE_LIMIT,
         target_acceptance=target_acceptance,
         side_by_side=True if len(problem.labels) <= FEW_ROWS else None,
         progress=progress,
@@ -217,6 +213,18 @@ def whitened_target(arch: Architecture, problem: Problem, temperature: float) ->
         curvature = entropy_derivatives(centre, layout, setting)[2]
         return Target(problem, setting, centre, jnp.sqrt(2 / curvature), layout)
     return Target(problem, setting, centre, _root(centre, problem, layout, setting), layout)
+
+
+def prior_vectors(layout: Layout, setting: Setting, key: jax.Array, draws: int) -> jax.Array:
+    """Draws of the vector of Bartlett factors from its exact prior, [draw, parameter] (learning §6)."""
+    diagonal_key, other_key = jax.random.split(key)
+    width = jnp.asarray(setting.widths)[layout.layer]
+    freedom = jnp.where(layout.diagonal, width - layout.lost_freedom, 1.0)
+    shape = (draws, layout.count)
+    # χ²_k is twice a Gamma variable of shape k/2.
+    logarithm = 0.5 * (jax.random.loggamma(diagonal_key, freedom / 2, shape) + jnp.log(2 / width)[None, :])
+    normal = jax.random.normal(other_key, shape) / jnp.sqrt(width)[None, :]
+    return jnp.where(layout.diagonal[None, :], logarithm, normal)
 
 
 @eqx.filter_jit

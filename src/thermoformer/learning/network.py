@@ -118,7 +118,7 @@ class Architecture:
         return np.prod(np.where(hops, 1 / np.sqrt(self.heads), 1.0), axis=1)
 
     def path_heads(self) -> np.ndarray:
-        """The head that each path takes in each layer, [path, layer], −1 where it skips; layer 1 slowest, skip first."""
+        """The head of each path in each layer, [path, layer], −1 where it skips; layer 1 slowest, skips first."""
         return np.stack(np.unravel_index(np.arange(self.paths), self.choices), axis=1) - int(self.skip)
 
     def path_names(self, head_names: Sequence[Sequence[str]] | None = None) -> tuple[str, ...]:

@@ -85,8 +85,9 @@ def whitened_vector(arch: Architecture, order_parameters: Sequence[Any]) -> np.n
         factor = np.linalg.cholesky(grams[layer][np.ix_(inside, inside)])
         block = arch.layout.blocks[layer]
         # With skips the upper rows repeat the layer above, and only the lower ones are new.
-        new = factor[size - block.rows :] if arch.skip else factor
-        if arch.skip and np.abs(factor[: size - block.rows, : len(above)] - above).max(initial=0) > 1e-6 * above.max():
+        new = factor[size - block.rows :]
+        kept = size - block.rows
+        if kept and np.abs(factor[:kept, :kept] - above).max() > 1e-6 * np.abs(above).max():
             expected = f"its first {len(above)} paths, which skip layer {layer + 1}, to have U^{layer + 2}"
             raise fail(f"order_parameters[{layer}]", "another matrix", expected)
         outer = np.kron(np.eye(block.rows // len(above)), above) * math.sqrt(arch.variances[layer + 1])

@@ -52,6 +52,7 @@ class SamplerStats(NamedTuple):
             no such thing.
         gradient_evaluations: in all, warm-up included.
         seconds: wall-clock time, compilation included.
+        draw_seconds: of this, what the draws took after warm-up, compiled by then.
         warmup: draws thrown away per chain.
     """
 
@@ -60,6 +61,7 @@ class SamplerStats(NamedTuple):
     steps: np.ndarray | None
     gradient_evaluations: int
     seconds: float
+    draw_seconds: float
     warmup: int
 
 
@@ -77,6 +79,7 @@ class Diagnostics:
         acceptance: mean acceptance probability, or None.
         gradient_evaluations: in all, warm-up included; 0 for samplers without gradients.
         seconds: wall-clock time, compilation included.
+        draw_seconds: of this, what the draws took after warm-up.
     """
 
     method: str
@@ -91,6 +94,7 @@ class Diagnostics:
     acceptance: float | None
     gradient_evaluations: int
     seconds: float
+    draw_seconds: float
 
     @property
     def mixed(self) -> bool:
@@ -130,11 +134,13 @@ def diagnose(method: str, watched: Mapping[str, Any], stats: SamplerStats) -> Di
         if draws < 4 or flat.shape[2] == 0:
             continue
         axes = {"chain_axis": 0, "draw_axis": 1}
-        r_hat = max(r_hat, float(np.max(array_stats.rhat(flat, method="rank", **axes))))
-        smallest = float(np.min(array_stats.ess(flat, method="bulk", **axes)))
+        with np.errstate(all="ignore"):  # a chain that stands still divides by zero: R-hat is then infinite
+            r_hat = max(r_hat, float(np.max(array_stats.rhat(flat, method="rank", **axes))))
+            smallest = float(np.min(array_stats.ess(flat, method="bulk", **axes)))
+            ends = float(np.min(array_stats.ess(flat, method="tail", prob=(0.05, 0.95), **axes)))
         if smallest < bulk:
             bulk, worst = smallest, name
-        tail = min(tail, float(np.min(array_stats.ess(flat, method="tail", prob=(0.05, 0.95), **axes))))
+        tail = min(tail, ends)
     if bulk == math.inf:  # fewer than four draws, or nothing that varies: nothing can be said
         r_hat, bulk, tail = math.nan, 0.0, 0.0
     return Diagnostics(
@@ -150,6 +156,7 @@ def diagnose(method: str, watched: Mapping[str, Any], stats: SamplerStats) -> Di
         acceptance=None if stats.acceptance is None else float(np.mean(stats.acceptance)),
         gradient_evaluations=stats.gradient_evaluations,
         seconds=stats.seconds,
+        draw_seconds=stats.draw_seconds,
     )
 
 
@@ -205,10 +212,11 @@ def run_nuts(
     def advance(state: Any, steps: int) -> tuple[Any, Any]:
         return _nuts_advance(potential, observe, settings, state, steps, side_by_side)
 
-    _, kept = _in_pieces(advance, state, warmup, draws, "NUTS", progress)
-    observed, (diverging, acceptance, steps, all_steps) = kept
-    stats = SamplerStats(diverging, acceptance, steps, int(all_steps), time.perf_counter() - began, warmup)
-    return observed, stats
+    observed, (diverging, acceptance, steps), all_steps, drawing = _in_pieces(
+        advance, state, warmup, draws, "NUTS", progress
+    )
+    seconds = time.perf_counter() - began
+    return observed, SamplerStats(diverging, acceptance, steps, all_steps, seconds, drawing, warmup)
 
 
 def run_steps(
@@ -232,31 +240,36 @@ def run_steps(
         return _plain_advance(step, observe, state, steps, side_by_side)
 
     state = (jax.random.split(key, chains), start)
-    _, (observed, _) = _in_pieces(advance, state, warmup, draws, name, progress)
-    return observed, SamplerStats(None, None, None, 0, time.perf_counter() - began, warmup)
+    observed, _, _, drawing = _in_pieces(advance, state, warmup, draws, name, progress)
+    return observed, SamplerStats(None, None, None, 0, time.perf_counter() - began, drawing, warmup)
 
 
 def _in_pieces(
     advance: Callable, state: Any, warmup: int, draws: int, name: str, progress: Report | None
-) -> tuple[Any, Any]:
-    """Runs warm-up and draws in pieces of one size, so that one program serves both, and joins what was kept."""
+) -> tuple[Any, Any, int, float]:
+    """Runs warm-up and draws in pieces of one size, so that one program serves both.
+
+    Returns:
+        What was observed and the sampler's record of each draw, with leading axes [chain, draw]; the gradient
+        evaluations in all; and the seconds that the draws took.
+    """
     total = warmup + positive_integer("draws", draws)
     piece = max(1, math.ceil(total / PIECES))
-    parts, all_steps, done = [], 0, 0
+    parts, all_steps, done, drawing = [], 0, 0, 0.0
     while done < total:
         if progress is not None:
-            stage = "warm-up" if done < warmup else "draws"
-            progress(done, total, f"{name}, {stage}")
-        state, (observed, info) = advance(state, piece)
-        done += piece
+            progress(done, total, f"{name}, {'warm-up' if done < warmup else 'draws'}")
+        began = time.perf_counter()
+        state, kept = advance(state, piece)
+        # Off the device at once: it holds one piece, however many draws there are.
+        observed, info = jax.tree.map(np.asarray, kept)
+        first, last = (min(max(edge - done, 0), piece) for edge in (warmup, total))
+        parts.append(jax.tree.map(lambda values, cut=slice(first, last): values[:, cut], (observed, info)))
         all_steps += 0 if info is None else int(np.sum(info[2]))
-        if done > warmup:
-            # Pieces before the first draw are only counted; here they leave the device and stay small.
-            parts.append(jax.tree.map(np.asarray, (observed, info)))
-    joined = jax.tree.map(lambda *pieces: np.concatenate(pieces, axis=1), *parts)
-    first = warmup - (done - sum(jax.tree.leaves(part)[0].shape[1] for part in parts))
-    observed, info = jax.tree.map(lambda values: values[:, first : first + draws], joined)
-    return state, (observed, None if info is None else (*info, all_steps))
+        drawing += (time.perf_counter() - began) * (last - first) / piece
+        done += piece
+    observed, info = jax.tree.map(lambda *pieces: np.concatenate(pieces, axis=1), *parts)
+    return observed, info, all_steps, drawing
 
 
 def _over_chains(one: Callable, arguments: Any, side_by_side: bool | None) -> Any:
