@@ -133,7 +133,7 @@ class Predictor:
         return Prediction(*(np.concatenate([np.asarray(piece[part]) for piece in pieces]) for part in (0, 1)))
 
     def kernel(self, features: PathFeatures) -> np.ndarray:
-        """K(U) between the given examples, [example, example], without τ; rows (output, example) for several outputs."""
+        """K(U) between the given examples, [example, example], without τ; with outputs, rows (output, example)."""
         blank = np.zeros((features.examples, self.architecture.outputs))
         problem = prepare(self.architecture, features, blank, "features")
         return np.asarray(kernel(problem, jnp.asarray(factor_of(self.order_parameter))))
