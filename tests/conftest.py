@@ -15,6 +15,7 @@ from jaxtyping import install_import_hook
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Tests run side by side, one process per core: threads of one would only wait for those of another.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # A shape that is stretched by accident is an error here; read by JAX when it is first imported.
 os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
 # The shapes that the arithmetic declares are checked at every call. Rooms that meet users check their input themselves.

@@ -12,11 +12,24 @@ import xarray as xr
 from thermoformer.experiments import EXPERIMENTS, console_progress, markov
 from thermoformer.experiments.markov import FOUR_PATHS, TWO_PATHS, MarkovConfig, gp_references, markov_data, run_markov
 from thermoformer.experiments.markov_published import compare
+from thermoformer.experiments.markov_report import write_report
+from thermoformer.experiments.sampled import FINITE_WIDTH_NAMES as FINITE_WIDTH
 
 from .test_page import assert_self_contained
 
 TINY = MarkovConfig(
-    seeds=2, widths=(5, 20), training_examples=12, test_examples=30, components=6, tokens=6, feature_width=10
+    seeds=2,
+    widths=(5, 20),
+    training_examples=12,
+    test_examples=30,
+    components=6,
+    tokens=6,
+    feature_width=10,
+    sampled_seeds=0,
+)
+# Samplers take long to compile: one variant, and networks at one width.
+SAMPLED = dataclasses.replace(
+    TINY, variants=(TWO_PATHS,), sampled_seeds=1, exact_draws=100, sampled_draws=300, sampled_up_to=5
 )
 
 
@@ -25,15 +38,20 @@ def dataset() -> xr.Dataset:
     return markov_data(TINY)
 
 
+@pytest.fixture(scope="module")
+def sampled() -> xr.Dataset:
+    return markov_data(SAMPLED)
+
+
 @pytest.fixture
 def computed(monkeypatch) -> list[tuple[int, int]]:
     """The (variant, repetition) pairs that were really computed."""
     calls: list[tuple[int, int]] = []
     original = markov._variant_data
 
-    def counted(config, variant_number, index):
+    def counted(config, variant_number, index, progress=None):
         calls.append((variant_number, index))
-        return original(config, variant_number, index)
+        return original(config, variant_number, index, progress)
 
     monkeypatch.setattr(markov, "_variant_data", counted)
     return calls
@@ -51,6 +69,51 @@ def test_dataset_has_the_documented_variables(dataset):
     assert ((dataset.accuracy >= 0) & (dataset.accuracy <= 1)).all()
     assert all(variable.attrs["long_name"] for variable in dataset.data_vars.values())
     assert dataset.path_2_paths.values.tolist() == ["good→uniform", "uniform→uniform"]
+
+
+def test_samplers_run_where_they_are_asked_to(sampled):
+    ran = {name: sampled[name].notnull().isel(variant=0).values.tolist() for name in FINITE_WIDTH if "note" not in name}
+    for name, found in ran.items():
+        widths = [True, True, False] if name.startswith("exact") else [True, False, False]
+        assert found == [widths, [False] * 3], name
+    assert ((sampled.exact_mixed == 0) == (sampled.exact_note != "")).all()
+    assert all(sampled[name].dims == sampled.accuracy.dims for name in FINITE_WIDTH)
+
+
+def test_theory_exact_posterior_and_networks_agree(sampled):
+    narrow = sampled.isel(seed=0, variant=0, width=0)
+    # The theory is off by a few parts in ten at N = 5; samplers of one posterior differ by noise alone.
+    assert 0 < narrow.exact_distance < 0.5 and 0 < narrow.sampled_distance < 0.5
+    assert 0 < narrow.exact_distance_noise < narrow.sampled_distance_noise < 0.2
+    wide = sampled.isel(seed=0, variant=0, width=1)
+    assert wide.exact_distance < 3 * wide.exact_distance_noise + 0.05
+    for at in (narrow, wide):
+        assert abs(at.exact_accuracy - at.accuracy) <= 0.2
+
+
+def test_nothing_is_sampled_without_sampled_seeds(dataset):
+    assert dataset.exact_accuracy.isnull().all() and dataset.sampled_accuracy.isnull().all()
+
+
+def test_samplers_are_drawn_and_written(tmp_path, sampled):
+    text = write_report(sampled, SAMPLED, tmp_path).read_text()
+    assert "Theory against exact finite width and sampled networks" in text
+    assert "on the first seed, placed by their difference from the theory" in text
+    spoiled = sampled.assign(
+        exact_mixed=sampled.exact_mixed * 0,
+        exact_note=xr.where(sampled.exact_mixed.notnull(), "too few draws", ""),
+        sampled_mixed=sampled.sampled_mixed * 0 + 1,
+    )
+    text = write_report(spoiled, SAMPLED, tmp_path).read_text()
+    assert "Of 2 runs of the exact posterior, 2 had not mixed (the first: too few draws)." in text
+    assert "All 1 run of sampled networks mixed." in text
+    with (tmp_path / "accuracy.csv").open() as stream:
+        rows = {(row["predictor"], row["width"]): row for row in csv.DictReader(stream)}
+    row = rows["exact_accuracy", "5"]
+    assert row["seeds"] == "1"
+    expected = 100 * float(sampled.accuracy.isel(seed=0, variant=0, width=0))
+    assert float(row["theory_on_same_seeds_percent"]) == pytest.approx(expected, abs=0.01)
+    assert ("sampled_accuracy", "20") not in rows
 
 
 def test_infinite_width_is_the_gaussian_process(dataset):
@@ -134,6 +197,12 @@ def test_more_seeds_are_added_and_fewer_lose_nothing(tmp_path, computed):
     assert markov_data(dataclasses.replace(TINY, seeds=1), file=file).sizes["seed"] == 2
 
 
+def test_samplers_belong_to_the_settings_of_a_file():
+    hashes = {MarkovConfig().config_hash, MarkovConfig.quick().config_hash, MarkovConfig(exact_draws=9).config_hash}
+    assert len(hashes) == 3
+    assert MarkovConfig(temperature=0.0, sampled_seeds=0).temperature == 0, "the theory alone allows it"
+
+
 def test_another_config_starts_anew(tmp_path, computed):
     file = tmp_path / "markov.nc"
     one = dataclasses.replace(TINY, seeds=1)
@@ -144,10 +213,10 @@ def test_another_config_starts_anew(tmp_path, computed):
     assert len(list(tmp_path.glob("*.nc"))) == 2
 
 
-@pytest.mark.parametrize(("quick", "seeds"), [(True, 3), (False, 10)])
-def test_registered_experiment_runs_at_both_sizes(tmp_path, monkeypatch, quick, seeds):
+@pytest.mark.parametrize("quick", [True, False])
+def test_registered_experiment_runs_at_both_sizes(tmp_path, monkeypatch, quick):
     def tiny_run(config, out, *, progress):
-        assert config == MarkovConfig(seed=3, seeds=seeds)
+        assert config == (MarkovConfig.quick(3) if quick else MarkovConfig(seed=3))
         return run_markov(dataclasses.replace(TINY, seeds=1), out, progress=progress)
 
     monkeypatch.setattr(markov, "run_markov", tiny_run)
@@ -159,11 +228,16 @@ def test_registered_experiment_runs_at_both_sizes(tmp_path, monkeypatch, quick, 
 
 def test_published_numbers_stand_beside_the_published_task_only(dataset):
     assert MarkovConfig(seeds=3, widths=(10, 20)).is_published_task
+    assert MarkovConfig.quick().is_published_task
     assert not MarkovConfig(training_examples=50).is_published_task
-    rows = compare(dataset.isel(width=[0, 2]).assign_coords(width=[10, np.inf]), MarkovConfig(widths=(10,)))
+    narrow = dataset.isel(width=[0, 2]).assign_coords(width=[10, np.inf])
+    narrow["sampled_accuracy"] = narrow.accuracy.where(np.isfinite(narrow.width) & (narrow.seed == 0)) - 0.01
+    rows = compare(narrow, MarkovConfig(widths=(10,)))
     published = {(row.variant, row.predictor, row.width): row.published for row in rows}
     assert published["4 paths", "accuracy", 10] == 96.4
     assert published["4 paths", "GP, good path", np.inf] == 94.0
+    assert published["4 paths", "sampled_accuracy", 10] == 96.3
+    assert [row.gap for row in rows if row.predictor == "sampled_accuracy"] == pytest.approx([-1, -1])
 
 
 @pytest.mark.parametrize(
@@ -178,6 +252,12 @@ def test_published_numbers_stand_beside_the_published_task_only(dataset):
         ({"temperature": -0.1}, "temperature: got -0.1; expected a finite number, zero or more"),
         ({"variants": ()}, "variants: got nothing; expected at least one variant"),
         ({"variance": 0.0}, "variance: got 0.0; expected a number above 0"),
+        ({"sampled_seeds": -1}, "sampled_seeds: got -1; expected a whole number, zero or more"),
+        ({"exact_draws": 0}, "exact_draws: got 0; expected a whole number, 1 or more"),
+        ({"sampled_draws": 1.5}, "sampled_draws: got 1.5; expected a whole number, 1 or more"),
+        ({"sampled_up_to": 0}, "sampled_up_to: got 0; expected a whole number, 1 or more"),
+        ({"chains": 0}, "chains: got 0; expected a whole number, 1 or more"),
+        ({"temperature": 0.0}, "temperature: got 0.0; expected a number above 0 where something is sampled"),
     ],
 )
 def test_bad_config(changes, message):

@@ -11,6 +11,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from thermoformer import figures
+from thermoformer.figures.groups import grouped_points
 
 WIDTHS = [10.0, 100.0, np.inf]
 
@@ -48,6 +49,30 @@ def test_accuracy_draws_means_of_finite_widths_and_levels(dataset):
 def test_accuracy_needs_no_gaussian_process_and_no_references(dataset):
     ax = figures.accuracy_against_width(dataset[["accuracy"]].isel(width=[0, 1], seed=[0]))
     assert ax.get_legend_handles_labels()[1] == ["theory"]
+
+
+def test_samplers_are_placed_by_their_difference_from_the_theory_on_the_same_seeds(dataset):
+    nothing = [np.nan] * 3
+    dataset["exact_accuracy"] = ("seed", "width"), [[0.95, 0.91, np.nan], nothing]
+    dataset["sampled_accuracy"] = ("seed", "width"), [[np.nan, 0.90, np.nan], [np.nan, 0.90, np.nan]]
+    ax = figures.accuracy_against_width(dataset)
+    # 95 % on average, less 1 on the one seed that was sampled; 90 % and no difference.
+    np.testing.assert_allclose(line(ax, "exact finite width").get_ydata(), [94, 90])
+    np.testing.assert_allclose(line(ax, "sampled networks").get_ydata(), [90])
+    assert (line(ax, "exact finite width").get_xdata() > [10, 100]).all(), "beside the theory, not over it"
+    dataset["sampled_accuracy"] = dataset.accuracy * np.nan
+    assert "sampled networks" not in figures.accuracy_against_width(dataset).get_legend_handles_labels()[1]
+
+
+def test_grouped_points_draw_means_of_seeds_and_noise():
+    values = {"theory": [[1.0, 4.0], [4.0, 16.0]], "exact": [3.0, np.nan]}
+    ax = grouped_points(values, ["a", "b"])
+    np.testing.assert_allclose(line(ax, "theory").get_ydata(), [2.5, 10])
+    np.testing.assert_allclose(line(ax, "exact").get_ydata(), [3])
+    logarithmic = grouped_points(values, ["a", "b"], floors={"theory": [1.0, 2.0]}, logarithmic=True, legend=False)
+    np.testing.assert_allclose(line(logarithmic, "theory").get_ydata(), [2, 8])
+    assert [bar.get_height() for bar in logarithmic.patches] == pytest.approx([1, 2])
+    assert logarithmic.get_yscale() == "log" and logarithmic.get_legend() is None
 
 
 def test_order_parameter_colours_are_symmetric_about_zero():
@@ -126,6 +151,14 @@ def test_equal_figures_are_equal_files(tmp_path, dataset):
         (lambda: figures.kernel_image(np.eye(2), [1.0]), "labels: got 1 labels; expected 2"),
         (lambda: figures.label_overlap({}), "overlaps: got nothing; expected at least one array"),
         (lambda: figures.label_overlap({"GP": np.ones((1, 1, 1))}), r"overlaps\['GP'\]: got shape \(1, 1, 1\)"),
+        (lambda: grouped_points({}, ["a"]), "values: got nothing; expected at least one series"),
+        (lambda: grouped_points({"a": [1.0, 2.0]}, ["a"]), r"values\['a'\]: got shape \(2,\); expected \[1\] or"),
+        (
+            lambda: grouped_points({"a": [0.0]}, ["a"], logarithmic=True),
+            r"values\['a'\]: got 0; expected numbers above 0",
+        ),
+        (lambda: grouped_points({name: [1.0] for name in "abcdef"}, ["a"]), "values: got 6 series; expected at most 5"),
+        (lambda: grouped_points({"a": [1.0]}, ["a"], colours=["pink"]), "colours: got 'pink'; expected one of 'blue'"),
         (lambda: figures.figure_grid(0, 1), "rows: got 0; expected a whole number, 1 or more"),
     ],
 )

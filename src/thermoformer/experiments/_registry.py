@@ -47,5 +47,17 @@ EXPERIMENTS = {
             quick_time="under a minute",
             module="markov",
         ),
+        Experiment(
+            name="width-convergence",
+            summary="Which width is wide enough: every theory against the exact posterior and sampled networks",
+            quick_time="about two minutes",
+            module="width_convergence",
+        ),
+        Experiment(
+            name="residuals",
+            summary="Skips and layer norm: where the theory of paths holds, and by how much it misses elsewhere",
+            quick_time="about two minutes",
+            module="residuals",
+        ),
     )
 }

@@ -21,13 +21,13 @@ from ..learning import (
     label_alignment,
     solve_grid,
 )
+from ..learning.comparison import Comparison
 from ..tasks import HiddenMarkovTask
 from . import store
 from .progress import Progress, silent
+from .sampled import FINITE_WIDTH_NAMES, beside_theory, finite_width_variables, whole_key
 
-QUICK_SEEDS = 3
-
-_TRAINING, _TEST, _HEADS = 0, 1, 2  # what a seed is for
+_TRAINING, _TEST, _HEADS, _SAMPLERS = 0, 1, 2, 3  # what a seed is for
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,11 @@ FOUR_PATHS = MarkovVariant("4 paths", 1.0, (("good", "random"), ("uniform", "ran
 TWO_PATHS = MarkovVariant("2 paths", 5.0, (("good", "uniform"), ("uniform",)))
 
 
+_SAMPLER_SIZES = ("exact_draws", "sampled_draws", "chains")
+# What may differ from the published runs without making it another task.
+_FREE = ("seeds", "seed", "widths", "components", "sampled_seeds", "exact_up_to", "sampled_up_to", *_SAMPLER_SIZES)
+
+
 @dataclass(frozen=True)
 class MarkovConfig:
     """Everything that decides the numbers of a run.
@@ -78,6 +83,12 @@ class MarkovConfig:
         seed: where the repetitions' seeds derive from: repetition i uses (seed, i), whatever else is run.
         widths: N, finite; the Gaussian process (N → ∞) always comes on top.
         components: principal components whose overlap with the labels is kept, at most training_examples.
+        sampled_seeds: the first so many repetitions also have the exact posterior at finite width and sampled networks
+            (Gibbs over all weights) beside the theory; none has them at 0.
+        exact_draws, exact_up_to: draws per chain of the exact posterior, and the largest width that has it (all where
+            none is given).
+        sampled_draws, sampled_up_to: the same for sampled networks, whose cost grows with the width.
+        chains: chains of every sampler.
 
     Example:
         >>> MarkovConfig(seeds=2).widths
@@ -95,21 +106,46 @@ class MarkovConfig:
     tokens: int = 30
     feature_width: int = 200
     variants: tuple[MarkovVariant, ...] = (FOUR_PATHS, TWO_PATHS)
+    sampled_seeds: int = 3
+    exact_draws: int = 300
+    exact_up_to: int | None = None
+    sampled_draws: int = 2000
+    sampled_up_to: int | None = 100
+    chains: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "training_examples", "test_examples", "components"):
+        for name in ("seeds", "training_examples", "test_examples", "components", *_SAMPLER_SIZES):
             positive_integer(name, getattr(self, name))
-        if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
-            raise fail("seed", repr(self.seed), "a whole number, zero or more")
+        for name in ("exact_up_to", "sampled_up_to"):
+            if getattr(self, name) is not None:
+                positive_integer(name, getattr(self, name))
+        for name in ("seed", "sampled_seeds"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 0:
+                raise fail(name, repr(number), "a whole number, zero or more")
         if not self.widths or list(self.widths) != sorted({positive_integer("widths", width) for width in self.widths}):
             raise fail("widths", self.widths, "at least one width, in ascending order")
         if self.components > self.training_examples:
             raise fail("components", self.components, f"at most {self.training_examples}, the training examples")
         if not self.variants:
             raise fail("variants", "nothing", "at least one variant")
-        nonnegative_number("temperature", self.temperature)
+        if nonnegative_number("temperature", self.temperature) == 0 and self.sampled_seeds:
+            raise fail("temperature", 0.0, "a number above 0 where something is sampled, or sampled_seeds=0")
         if not real_array("variance", self.variance, ()) > 0:
             raise fail("variance", self.variance, "a number above 0")
+
+    @classmethod
+    def quick(cls, seed: int = 0) -> MarkovConfig:
+        """The small size: fewer repetitions, and samplers in one of them at the widths that matter most."""
+        return cls(
+            seeds=3,
+            seed=seed,
+            sampled_seeds=1,
+            exact_draws=150,
+            exact_up_to=100,
+            sampled_draws=1000,
+            sampled_up_to=10,
+        )
 
     @property
     def config_hash(self) -> str:
@@ -118,9 +154,8 @@ class MarkovConfig:
 
     @property
     def is_published_task(self) -> bool:
-        """Whether task and theory are the published ones; seeds, widths and components are free."""
-        free = {"seeds": self.seeds, "seed": self.seed, "widths": self.widths, "components": self.components}
-        return dataclasses.replace(MarkovConfig(), **free) == self
+        """Whether task and theory are the published ones; seeds, widths, components and samplers are free."""
+        return dataclasses.replace(MarkovConfig(), **{name: getattr(self, name) for name in _FREE}) == self
 
     def task(self, variant: MarkovVariant) -> HiddenMarkovTask:
         """The task of a variant."""
@@ -129,7 +164,7 @@ class MarkovConfig:
 
 def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
     """The experiment at its usual or quick size; returns the path of its page (see `Experiment.run`)."""
-    config = MarkovConfig(seed=seed, seeds=QUICK_SEEDS) if quick else MarkovConfig(seed=seed)
+    config = MarkovConfig.quick(seed) if quick else MarkovConfig(seed=seed)
     return run_markov(config, out, progress=progress)
 
 
@@ -163,8 +198,10 @@ def markov_data(
         A Dataset with the dimensions variant, seed (repetition) and width, where the infinite width is the Gaussian
         process: `accuracy`, `accuracy_diagonal` (of U only), `expected_accuracy`, `bias`, `variance`, `log_evidence`,
         `converged`, `reference_accuracy`, one `order_parameter_…` per variant, and, at the smallest and the infinite
-        width, `label_overlap` and `kernel`. With a file, it holds every repetition finished there, even if more than
-        asked for.
+        width, `label_overlap` and `kernel`. Of the exact posterior and of sampled networks, nan where they were not
+        asked for: `exact_accuracy`, `exact_distance` of the theory's mean predictor from the exact one with its
+        Monte-Carlo noise, `exact_mixed`, `exact_note`, and the same for `sampled_…`. With a file, it holds every
+        repetition finished there, even if more than asked for.
     """
     progress = progress or silent
     finished = store.load(Path(file), config.config_hash) if file is not None else None
@@ -176,8 +213,9 @@ def markov_data(
             continue
         parts = []
         for number, variant in enumerate(config.variants):
-            progress(step, steps, f"{variant.name}, seed {index + 1} of {config.seeds}")
-            parts.append(_variant_data(config, number, index))
+            where = f"{variant.name}, seed {index + 1} of {config.seeds}"
+            progress(step, steps, where)
+            parts.append(_variant_data(config, number, index, _within(progress, step, steps, where)))
             step += 1
         one = _join_variants(config, parts).expand_dims(seed=[index])
         finished = one if finished is None else _concat([finished, one], "seed").sortby("seed")
@@ -187,10 +225,10 @@ def markov_data(
     return _described(finished, config)
 
 
-def path_features(
+def sequences_and_attention(
     config: MarkovConfig, variant_number: int, index: int
-) -> tuple[PathFeatures, np.ndarray, PathFeatures, np.ndarray]:
-    """Training features and labels, test features and labels of one repetition."""
+) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
+    """Tokens [example, token, feature], attention of both layers and labels of one repetition, training first."""
     variant = config.variants[variant_number]
     task = config.task(variant)
 
@@ -204,9 +242,17 @@ def path_features(
     for layer, kinds in enumerate(variant.heads):
         weights = [task.head(kind, seed=seed(_HEADS, layer, head)) for head, kind in enumerate(kinds)]
         attention.append(bilinear_attention(x, np.stack(weights)))
+    return x, attention, np.concatenate([training.labels, test.labels])
+
+
+def path_features(
+    config: MarkovConfig, variant_number: int, index: int
+) -> tuple[PathFeatures, np.ndarray, PathFeatures, np.ndarray]:
+    """Training features and labels, test features and labels of one repetition."""
+    x, attention, labels = sequences_and_attention(config, variant_number, index)
     features = PathFeatures.from_attention(x, attention, readout="last")
     split = config.training_examples
-    return features[:split], training.labels, features[split:], test.labels
+    return features[:split], labels[:split], features[split:], labels[split:]
 
 
 def gp_references(variant: MarkovVariant) -> dict[str, tuple[Architecture, list[int]]]:
@@ -220,7 +266,14 @@ def gp_references(variant: MarkovVariant) -> dict[str, tuple[Architecture, list[
     }
 
 
-def _variant_data(config: MarkovConfig, variant_number: int, index: int) -> xr.Dataset:
+def _within(progress: Progress, step: int, steps: int, where: str) -> Progress:
+    """Progress of a sampler inside one step: in the message, not in the count."""
+    return lambda done, total, message: progress(step, steps, f"{where}: {message}")
+
+
+def _variant_data(
+    config: MarkovConfig, variant_number: int, index: int, progress: Progress | None = None
+) -> xr.Dataset:
     variant = config.variants[variant_number]
     training, labels, test, test_labels = path_features(config, variant_number, index)
     arch = variant.architecture(config.widths[0], config.variance)
@@ -239,9 +292,15 @@ def _variant_data(config: MarkovConfig, variant_number: int, index: int) -> xr.D
         .accuracy(test_labels)
         for reference, paths in gp_references(variant).values()
     ]
+    problem = (training, labels, test, test_labels)
+    finite = [
+        _finite_width(config, variant_number, index, solution, problem, progress or silent)
+        for solution in solutions[:-1]
+    ]
     order = f"order_parameter_{variant.slug}"
     return xr.Dataset(
-        {
+        finite_width_variables([*finite, None], "width")
+        | {
             "accuracy": ("width", [float(p.accuracy(test_labels)) for p in predictions]),
             "accuracy_diagonal": ("width", [_diagonal_accuracy(s, test, test_labels) for s in solutions]),
             "expected_accuracy": ("width", [float(p.expected_accuracy(test_labels)) for p in predictions]),
@@ -258,6 +317,26 @@ def _variant_data(config: MarkovConfig, variant_number: int, index: int) -> xr.D
             order: (("width", *_path_axes(variant)), [np.asarray(s.order_parameter) for s in solutions]),
         },
         {"label": ("example", labels)},
+    )
+
+
+def _finite_width(
+    config: MarkovConfig, variant_number: int, index: int, solution: Solution, problem: tuple, progress: Progress
+) -> Comparison | None:
+    """The exact posterior and sampled networks at the width of a solution, as far as the config asks for them."""
+    width = solution.architecture.widths[0]
+    limits = {"exact": config.exact_up_to, "sampled": config.sampled_up_to}
+    wanted = {name for name, limit in limits.items() if limit is None or width <= limit}
+    if index >= config.sampled_seeds or not wanted:
+        return None
+    return beside_theory(
+        solution,
+        *problem,
+        key=whole_key(config.seed, index, variant_number, _SAMPLERS, width),
+        exact_draws=config.exact_draws if "exact" in wanted else None,
+        sampled_draws=config.sampled_draws if "sampled" in wanted else None,
+        chains=config.chains,
+        progress=_within(progress, 0, 1, f"N = {width}"),
     )
 
 
@@ -294,7 +373,7 @@ _LONG_NAMES = {
     "label_overlap": "overlap |v_k . y| / sqrt(P) of the labels with the principal components of the kernel",
     "reference_accuracy": "test accuracy of the Gaussian process with a part of the paths",
     "kernel": "kernel of the training examples, without temperature",
-}
+} | FINITE_WIDTH_NAMES
 
 
 def _described(dataset: xr.Dataset, config: MarkovConfig) -> xr.Dataset:

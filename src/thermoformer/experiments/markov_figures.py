@@ -12,7 +12,7 @@ from .markov import MarkovConfig
 from .markov_published import published_accuracies
 
 # What comes first in the legend; the Gaussian processes follow.
-_LEGEND = ("theory", "theory, diagonal of U only", "published, one seed")
+_LEGEND = ("theory", "theory, diagonal of U only", "exact finite width", "sampled networks", "published, one seed")
 
 
 @styled

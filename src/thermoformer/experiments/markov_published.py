@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import xarray as xr
@@ -17,6 +17,8 @@ PUBLISHED = {
     ("2 paths", "accuracy"): dict(zip(_WIDTHS, (95.7, 95.5, 95.4, 92.5, 88.1, 86.2, 85.7, 84.3), strict=True)),
     ("2 paths", "accuracy_diagonal"): dict(zip(_WIDTHS, (86.2, 85.8, 85.7, 85.8, 84.8, 84.5, 84.2), strict=False)),
 }
+# Sampled networks (NUTS over all weights), one seed.
+PUBLISHED_SAMPLED = {("4 paths", 10): 96.3}
 PUBLISHED_REFERENCES = {("4 paths", "good path"): 94.0, ("4 paths", "good + denoising"): 95.5}
 PUBLISHED_LARGEST_OVERLAP = {
     ("4 paths", 10): 0.845,
@@ -24,11 +26,17 @@ PUBLISHED_LARGEST_OVERLAP = {
     ("2 paths", 10): 0.902,
     ("2 paths", np.inf): 0.367,
 }
+SAMPLERS = ("exact_accuracy", "sampled_accuracy")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One accuracy, in %, beside the published one (nan where none was published)."""
+    """One accuracy, in %, beside the published one (nan where none was published).
+
+    Fields:
+        theory: the theory's mean accuracy on the same seeds, which for samplers are fewer than all; nan for the others.
+        gap, gap_spread: mean and standard deviation over these seeds of the difference from the theory.
+    """
 
     variant: str
     predictor: str
@@ -37,6 +45,9 @@ class Comparison:
     spread: float
     seeds: int
     published: float
+    theory: float = np.nan
+    gap: float = np.nan
+    gap_spread: float = np.nan
 
     @property
     def difference(self) -> float:
@@ -69,6 +80,24 @@ def compare(dataset: xr.Dataset, config: MarkovConfig) -> list[Comparison]:
             known = PUBLISHED_REFERENCES.get((variant, reference), np.nan) if config.is_published_task else np.nan
             values = chosen.reference_accuracy.sel(reference=reference)
             rows.append(_comparison(variant, f"GP, {reference}", np.inf, values, known))
+        for predictor in SAMPLERS:
+            rows += _sampler_rows(chosen, variant, predictor, config)
+    return rows
+
+
+def _sampler_rows(chosen: xr.Dataset, variant: str, predictor: str, config: MarkovConfig) -> list[Comparison]:
+    """Rows of a sampler at the widths and for the seeds that it ran at."""
+    rows = []
+    for width in chosen.width.values.tolist():
+        values = chosen[predictor].sel(width=width).dropna("seed")
+        if not values.size:
+            continue
+        known = PUBLISHED_SAMPLED.get((variant, width), np.nan) if predictor == "sampled_accuracy" else np.nan
+        row = _comparison(variant, predictor, width, values, known if config.is_published_task else np.nan)
+        theory = chosen.accuracy.sel(width=width, seed=values.seed)
+        gap = 100 * (values - theory).values
+        spread = float(gap.std(ddof=1)) if len(gap) > 1 else 0.0
+        rows.append(replace(row, theory=100 * float(theory.mean()), gap=float(gap.mean()), gap_spread=spread))
     return rows
 
 

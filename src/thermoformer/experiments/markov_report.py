@@ -12,10 +12,12 @@ from .. import figures
 from . import page
 from .markov import MarkovConfig, MarkovVariant
 from .markov_figures import draw_accuracy, draw_kernels, draw_label_overlap, draw_order_parameters, width_name
-from .markov_published import Comparison, compare, published_overlaps
+from .markov_published import SAMPLERS, Comparison, compare, published_overlaps
+from .sampled import not_mixed
 
 # A published number is one seed's: means over seeds may differ from it by this many points without comment.
 AGREEMENT = 3.0
+_SAME = "theory_on_same_seeds_percent"
 
 _TASK = (
     "Each example is a sequence of {tokens} noisy tokens. Behind every token stands a hidden state, + or −. In one "
@@ -30,6 +32,12 @@ _NETWORK = (
     "share noise with the good path, which can be cancelled against theirs. The rest of the network is learned. The "
     "theory gives its posterior where the width N and the number of training examples are both large; the Gaussian "
     "process (GP) is the limit of infinite width, in which all paths weigh the same."
+)
+_FINITE_WIDTH = (
+    "The theory is an approximation: it holds where N and the number of training examples are both large. Two checks "
+    "do without it. Exact finite width: the posterior of the few order parameters, which is exact at every N, sampled "
+    "with NUTS. Sampled networks: all weights of networks of width N, sampled with blocked Gibbs, up to a width where "
+    "that is cheap. Both predict with the mean over their draws."
 )
 _METRICS = (
     "Means over seeds. Expected accuracy: of one network drawn from the posterior, not of the mean of all. Bias: "
@@ -56,11 +64,12 @@ def _write_table(rows: list[Comparison], file: Path) -> None:
     with file.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(
-            ["variant", "predictor", "width", "mean_percent", "spread_percent", "seeds", "published_percent"]
+            ["variant", "predictor", "width", "mean_percent", "spread_percent", "seeds", "published_percent", _SAME]
         )
         for row in rows:
             published = "" if np.isnan(row.published) else row.published
-            numbers = [f"{row.mean:.2f}", f"{row.spread:.2f}", row.seeds, published]
+            same = "" if np.isnan(row.theory) else f"{row.theory:.2f}"
+            numbers = [f"{row.mean:.2f}", f"{row.spread:.2f}", row.seeds, published, same]
             writer.writerow([row.variant, row.predictor, f"{row.width:g}", *numbers])
 
 
@@ -76,8 +85,8 @@ def _write_page(
             images["accuracy"],
             f"Test accuracy against width N: mean over {seeds}, one standard deviation either side. Lines across: "
             "Gaussian process with all paths, with the good path alone, and with every path that averages in layer 2 "
-            "(good + denoising). Open circles: published, one seed.",
-            alternative="Test accuracy against width for the theory, its diagonal part and three Gaussian processes",
+            "(good + denoising). Open circles: published, one seed." + _sampler_caption(rows),
+            alternative="Test accuracy against width for theory, its diagonal part, samplers and Gaussian processes",
         ),
         page.paragraph(_what_is_seen(rows)),
         page.side_by_side(*(_accuracy_table(variant, rows) for variant in config.variants)),
@@ -86,6 +95,7 @@ def _write_page(
             "theory with the correlations between paths left out of U."
         ),
         page.paragraph(_agreement(rows)),
+        *_finite_width(dataset, config, rows),
         page.heading("The order parameter: which paths count, and together with which"),
         page.figure(
             images["order_parameters"],
@@ -124,6 +134,93 @@ def _write_page(
         f"{config.temperature:g}, all prior variances {config.variance:g}. Data: markov.nc; accuracies: accuracy.csv; "
         "figures: PNG and SVG, all beside this page. Theory and published numbers: Tiberi, Mignacco, Irie, "
         "Sompolinsky, NeurIPS 2024, arXiv 2405.15926.",
+    )
+
+
+def _finite_width(dataset: xr.Dataset, config: MarkovConfig, rows: list[Comparison]) -> list[str]:
+    """What samplers say beside the theory; nothing where none ran."""
+    if not any(row.predictor in SAMPLERS for row in rows):
+        return []
+    tables = [_sampler_table(dataset, variant, rows) for variant in config.variants]
+    texts = [sentence for name in SAMPLERS if (sentence := _gap_sentence(name, rows))]
+    return [
+        page.heading("Theory against exact finite width and sampled networks"),
+        page.paragraph(_FINITE_WIDTH),
+        page.side_by_side(*tables),
+        page.paragraph(
+            "Test accuracy of the theory in %, and of the samplers less that of the theory, all on the same seeds: "
+            "mean ± standard deviation over these seeds. Distance: root-mean-square difference of the theory's mean "
+            "predictor from that of the sampler over the test sequences, in % of the latter; ±: what Monte-Carlo noise "
+            "alone would show."
+        ),
+        page.paragraph(" ".join([*texts, *_published_sampled(rows), *_mixing(dataset)])),
+    ]
+
+
+def _sampler_table(dataset: xr.Dataset, variant: MarkovVariant, rows: list[Comparison]) -> str:
+    found = {(row.predictor, row.width): row for row in rows if row.variant == variant.name}
+    lines = []
+    for width in dataset.width.values.tolist():
+        cells = []
+        for predictor in SAMPLERS:
+            row = found.get((predictor, width))
+            if row is None:
+                cells += ["", ""]
+                continue
+            name = predictor.removesuffix("_accuracy")
+            at = dataset.sel(variant=variant.name, width=width)
+            apart, noise = (100 * float(at[f"{name}_{part}"].mean()) for part in ("distance", "distance_noise"))
+            spread = f" ± {row.gap_spread:.1f}" if row.seeds > 1 else ""
+            cells += [_signed(row.gap) + spread, f"{apart:.1f} ± {noise:.1f}"]
+        if any(cells):
+            theory = next(found[name, width].theory for name in SAMPLERS if (name, width) in found)
+            lines.append([width_name(width), f"{theory:.1f}", *cells])
+    return page.table([variant.name, "theory", "exact − theory", "distance", "sampled − theory", "distance"], lines)
+
+
+def _gap_sentence(predictor: str, rows: list[Comparison]) -> str:
+    chosen = [row for row in rows if row.predictor == predictor]
+    if not chosen:
+        return ""
+    worst = max(chosen, key=lambda row: abs(row.gap))
+    name = {"exact_accuracy": "exact finite width", "sampled_accuracy": "sampled networks"}[predictor]
+    return (
+        f"The largest difference in accuracy, {name} less theory, is {_signed(worst.gap)} points ({worst.variant}, "
+        f"{width_name(worst.width)}, {_count(worst.seeds, 'seed')}); on average over all points it is "
+        f"{_signed(float(np.mean([row.gap for row in chosen])))}."
+    )
+
+
+def _published_sampled(rows: list[Comparison]) -> list[str]:
+    return [
+        f"Published for sampled networks (NUTS, one seed), {row.variant}, {width_name(row.width)}: "
+        f"{row.published:.1f} %; ours, on other sequences: {_ours(row)} %, where the theory has {row.theory:.1f} %."
+        for row in rows
+        if row.predictor == "sampled_accuracy" and not np.isnan(row.published)
+    ]
+
+
+def _mixing(dataset: xr.Dataset) -> list[str]:
+    sentences = []
+    for name, what in (("exact", "of the exact posterior"), ("sampled", "of sampled networks")):
+        runs, failed, reason = not_mixed(dataset, name)
+        if failed:
+            sentences.append(
+                f"Of {_count(runs, 'run')} {what}, {failed} had not mixed by our measure (first: {reason})."
+            )
+        elif runs:
+            sentences.append(f"All {_count(runs, 'run')} {what} mixed.")
+    return sentences
+
+
+def _sampler_caption(rows: list[Comparison]) -> str:
+    seeds = max((row.seeds for row in rows if row.predictor in SAMPLERS), default=0)
+    if not seeds:
+        return ""
+    which = "the first seed" if seeds == 1 else f"the first {seeds} seeds"
+    return (
+        f" Diamonds and triangles, set a little to the right: exact finite width and sampled networks on {which}, "
+        "placed by their difference from the theory on the same seeds."
     )
 
 
@@ -188,7 +285,7 @@ def _what_is_seen(rows: list[Comparison]) -> str:
 
 
 def _agreement(rows: list[Comparison]) -> str:
-    compared = [row for row in rows if not np.isnan(row.published)]
+    compared = [row for row in rows if not np.isnan(row.published) and row.predictor not in SAMPLERS]
     if not compared:
         return "No numbers were published for these settings."
     apart = [row for row in compared if abs(row.difference) > AGREEMENT]
@@ -229,6 +326,12 @@ def _ours(row: Comparison) -> str:
 
 def _published(row: Comparison) -> str:
     return "" if np.isnan(row.published) else f"{row.published:.1f}"
+
+
+def _signed(number: float) -> str:
+    """One decimal with its sign; a rounded zero has none."""
+    text = f"{number:+.1f}".replace("-", "−")
+    return "0.0" if float(f"{number:.1f}") == 0 else text
 
 
 def _count(number: int, noun: str) -> str:

@@ -12,6 +12,11 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from .._validation import fail
 from .style import PALETTE, axes_or_new, styled
 
+# Samplers by variable: label, colour, marker, and a factor on the width, since their points all but cover the theory's.
+_SAMPLERS = {
+    "exact_accuracy": ("exact finite width", PALETTE["black"], "D", 1.09),
+    "sampled_accuracy": ("sampled networks", PALETTE["sky"], "^", 1.19),
+}
 _REFERENCE_COLOURS = (PALETTE["green"], PALETTE["purple"], PALETTE["orange"])
 
 
@@ -27,7 +32,10 @@ def accuracy_against_width(
 
     Arguments:
         dataset: `accuracy` [seed, width] as fractions, with the infinite width for the Gaussian process. Drawn as well
-            when there: `accuracy_diagonal` [seed, width], and `reference_accuracy` [seed, reference].
+            when there: `accuracy_diagonal` [seed, width], `reference_accuracy` [seed, reference], and of samplers
+            `exact_accuracy` and `sampled_accuracy` [seed, width], nan where they did not run. A sampler that ran on
+            some seeds only is placed by its mean difference from `accuracy` on these seeds, with the standard
+            deviation of this difference: so it shows the sampler against the theory, not its seeds against the others.
         published: accuracies to compare with, by width, drawn as open circles.
 
     Example:
@@ -52,6 +60,9 @@ def accuracy_against_width(
         diagonal = dataset.accuracy_diagonal.isel(width=finite)
         _points(ax, widths, diagonal, PALETTE["vermilion"], "theory, diagonal of U only", "s")
     _points(ax, widths, dataset.accuracy.isel(width=finite), PALETTE["blue"], "theory", "o")
+    for name, (label, colour, marker, shift) in _SAMPLERS.items():
+        if name in dataset:
+            _sampler(ax, dataset, dataset[name].isel(width=finite), colour, label, marker, shift)
     if published:
         shown = {width: value for width, value in published.items() if np.isfinite(width)}
         ax.plot(
@@ -80,6 +91,24 @@ def accuracy_against_width(
 def _points(ax: Axes, widths: np.ndarray, values: xr.DataArray, colour: str, label: str, marker: str) -> None:
     mean, spread = _mean_and_spread(values)
     ax.errorbar(widths, mean, spread, color=colour, marker=marker, capsize=3, elinewidth=1.2, label=label, zorder=3)
+
+
+def _sampler(
+    ax: Axes, dataset: xr.Dataset, values: xr.DataArray, colour: str, label: str, marker: str, shift: float
+) -> None:
+    values = values.dropna("width", how="all")
+    if not values.sizes["width"]:
+        return
+    theory = dataset.accuracy.sel(width=values.width)
+    gaps = 100 * (values - theory).transpose("seed", "width").values
+    ran = np.isfinite(gaps).sum(axis=0)
+    places = 100 * theory.mean("seed").values + np.nanmean(gaps, axis=0)
+    spreads = [np.nanstd(column, ddof=1) if count > 1 else 0.0 for column, count in zip(gaps.T, ran, strict=True)]
+    style = {"marker": marker, "markersize": 5, "markeredgecolor": PALETTE["black"], "markeredgewidth": 0.6}
+    ax.errorbar(
+        shift * values.width.values, places, spreads, color=colour, linestyle="none", capsize=2, elinewidth=1.2,
+        label=label, zorder=3.5, **style,
+    )  # fmt: skip
 
 
 def _level(ax: Axes, values: xr.DataArray, colour: str, label: str, dashes: tuple) -> None:

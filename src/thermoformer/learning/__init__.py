@@ -1,5 +1,6 @@
 """Bayesian learning over attention paths: from tokens to predictions at any width."""
 
+from .comparison import Comparison, Distance, compare
 from .corrections import CorrectedSolution, one_loop
 from .evidence import EvidenceChoice, choose_by_evidence, evidence_scores
 from .exact import OrderPosterior, sample_order_parameters
@@ -25,9 +26,11 @@ from .weights import WeightPosterior, sample_weights, sample_weights_on_paths, w
 
 __all__ = [
     "Architecture",
+    "Comparison",
     "ConvergenceError",
     "CorrectedSolution",
     "Diagnostics",
+    "Distance",
     "EvidenceChoice",
     "HeadScores",
     "OrderPosterior",
@@ -44,6 +47,7 @@ __all__ = [
     "attention_from_logits",
     "bilinear_attention",
     "choose_by_evidence",
+    "compare",
     "effective_path_weights",
     "evidence_scores",
     "forward",

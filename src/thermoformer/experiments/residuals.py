@@ -1,0 +1,301 @@
+"""Skips and normalisation (experiments §4): config to data; `residuals_report` makes the page.
+
+The hidden-Markov task with 4 paths in four kinds of network. Three are inside the theory: without skips; with skips;
+with skips and layer norm of the input tokens, which is a fixed preprocessing. In the fourth, layer norm acts inside the
+network, where there are no paths any more: the theory with skips is compared with it all the same, to see how far off
+it is. Attention matrices are those of the task's heads on the bare tokens in every kind, so that kinds differ in one
+thing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from .._validation import fail, positive_integer, positive_number, real_array
+from ..learning import Architecture, PathFeatures, SamplingWarning, sample_weights, solve
+from ..learning.comparison import Comparison
+from . import store
+from .markov import FOUR_PATHS, MarkovConfig, sequences_and_attention
+from .progress import Progress, silent
+from .residuals_table import (
+    EXACT_KINDS,
+    INPUT_NORM,
+    KINDS,
+    NORM_INSIDE,
+    PLAIN,
+    SKIPS,
+    add_point,
+    finished_points,
+    point_data,
+    table_of_points,
+)
+from .sampled import SAMPLED, beside_theory, whole_key
+
+
+@dataclass(frozen=True)
+class ResidualsConfig:
+    """Everything that decides the numbers of a run.
+
+    Arguments:
+        seeds: how many independent repetitions, each with its own sequences and random heads.
+        seed: where the repetitions' seeds derive from: repetition i has the sequences of (seed, i) at every width, and
+            its samplers at width N follow from (seed, i, N), whatever else is run.
+        widths: N.
+        tokens, feature_width: length of the sequences and width of the token features, without start and positions.
+        exact_draws: draws per chain of the exact posterior.
+        sampled_draws: draws per chain of networks without layer norm inside (Gibbs).
+        inside_draws: draws per chain of networks with layer norm inside (NUTS over all weights): what a run costs.
+        chains: chains of every sampler.
+
+    Example:
+        >>> ResidualsConfig().widths
+        (10,)
+    """
+
+    seeds: int = 5
+    seed: int = 0
+    widths: tuple[int, ...] = (10,)
+    training_examples: int = 100
+    test_examples: int = 1000
+    temperature: float = 0.01
+    variance: float = 1.0
+    tokens: int = 30
+    feature_width: int = 200
+    exact_draws: int = 500
+    sampled_draws: int = 4000
+    inside_draws: int = 300
+    chains: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "test_examples", "exact_draws", "sampled_draws", "inside_draws", "chains"):
+            positive_integer(name, getattr(self, name))
+        if not self.widths or list(self.widths) != sorted({positive_integer("widths", width) for width in self.widths}):
+            raise fail("widths", self.widths, "at least one width, in ascending order")
+        positive_number("temperature", self.temperature)
+        if not real_array("variance", self.variance, ()) > 0:
+            raise fail("variance", self.variance, "a number above 0")
+        self.task().task(FOUR_PATHS)  # they have the other checks
+
+    @classmethod
+    def quick(cls, seed: int = 0) -> ResidualsConfig:
+        """The small size: one repetition with fewer, shorter and narrower sequences, and fewer draws."""
+        return cls(
+            seeds=1,
+            seed=seed,
+            training_examples=40,
+            test_examples=400,
+            tokens=12,
+            feature_width=20,
+            exact_draws=300,
+            sampled_draws=2000,
+            inside_draws=200,
+        )
+
+    @property
+    def config_hash(self) -> str:
+        """Equal for configs whose points have the same numbers, so that seeds and widths can be added to a run."""
+        return store.fingerprint(self, apart_from=("seeds", "widths"))
+
+    def task(self) -> MarkovConfig:
+        """The hidden-Markov task."""
+        return MarkovConfig(
+            seeds=self.seeds,
+            seed=self.seed,
+            training_examples=self.training_examples,
+            test_examples=self.test_examples,
+            tokens=self.tokens,
+            feature_width=self.feature_width,
+            components=1,
+            variants=(FOUR_PATHS,),
+        )
+
+    def architecture(self, kind: str, width: int) -> Architecture:
+        """The network of a kind; layer norm is not part of it."""
+        return FOUR_PATHS.architecture(width, self.variance).replace(skip=kind != PLAIN)
+
+    def inside_gigaflop(self, width: int) -> float:
+        """Operations, in units of 10⁹, of one gradient of a network with layer norm inside."""
+        length = self.tokens + 1
+        heads = [len(layer) for layer in FOUR_PATHS.heads]
+        embedding = length * (self.feature_width + length) * width
+        # All positions of layer 1, the one that is read of layer 2.
+        layers = sum(
+            count * queries * (length * width + width**2) for count, queries in zip(heads, (length, 1), strict=True)
+        )
+        return 3 * 2 * self.training_examples * (embedding + layers) / 1e9  # forward and twice that backward
+
+
+def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
+    """The experiment at its usual or quick size; returns the path of its page (see `Experiment.run`)."""
+    config = ResidualsConfig.quick(seed) if quick else ResidualsConfig(seed=seed)
+    return run_residuals(config, out, progress=progress)
+
+
+def run_residuals(config: ResidualsConfig, out: str | Path, *, progress: Progress | None = None) -> Path:
+    """Data, figures, table and page of the experiment into a folder; returns the path of the page.
+
+    Points that a run with the same settings finished in this folder are reused.
+    """
+    from .residuals_report import write_report  # matplotlib is slow to import: only when something is drawn
+
+    out = Path(out)
+    progress = progress or silent
+    dataset = residuals_data(config, file=out / "residuals.nc", progress=progress)
+    steps = dataset.sizes["seed"] * dataset.sizes["width"] * len(KINDS)
+    progress(steps, steps, "figures and page")
+    page = write_report(dataset, config, out)
+    progress(steps, steps, "done")
+    return page
+
+
+def residuals_data(
+    config: ResidualsConfig, *, file: str | Path | None = None, progress: Progress | None = None
+) -> xr.Dataset:
+    """The numbers of the experiment.
+
+    Arguments:
+        file: a netCDF file to keep finished points (one seed, one width, all kinds) in and to go on from.
+        progress: called as progress(done, total, message); where layer norm is inside, the message says what it costs.
+
+    Returns:
+        A Dataset with the dimensions seed (repetition), width, kind and approach: `accuracy` and `bias`; `distance`
+        from sampled networks with its `noise`, of each quantity; predictions (`mean`, `variance` and their Monte-Carlo
+        errors) along example; one `order_parameter_…` per kind inside the theory; `head_score`; `mixed` and `note` of
+        samplers, `seconds` and `converged`; and `inside_distance` of every theory from networks with layer norm inside.
+        What does not apply is nan.
+    """
+    progress = progress or silent
+    points = store.load(Path(file), config.config_hash) if file is not None else None
+    done = finished_points(points)
+    asked = [(index, width) for index in range(config.seeds) for width in config.widths]
+    steps = len(done | set(asked)) * len(KINDS)
+    for index, width in asked:
+        if (index, width) in done:
+            continue
+        where = f"N = {width}, seed {index + 1} of {config.seeds}"
+        report = _within(progress, len(done) * len(KINDS), steps, where, counts=True)
+        one = residuals_point(config, index, width, progress=report)
+        points = add_point(points, one, index, width)
+        done.add((index, width))
+        if file is not None:
+            store.save(points, Path(file), config.config_hash)
+    assert points is not None  # there is at least one point
+    table = table_of_points(points, config.widths)
+    fields = dataclasses.asdict(config) | {"seeds": table.sizes["seed"]}
+    return table.assign_attrs(title="Skips and normalisation", config=json.dumps(fields))
+
+
+def residuals_point(config: ResidualsConfig, index: int, width: int, *, progress: Progress | None = None) -> xr.Dataset:
+    """All kinds of network on one repetition at one width; progress counts kinds."""
+    progress = progress or silent
+    x, attention, labels = sequences_and_attention(config.task(), 0, index)
+    found: dict[str, Comparison] = {}
+    for number, kind in enumerate(EXACT_KINDS):
+        progress(number, len(KINDS), kind)
+        report = _within(progress, number, len(KINDS), kind)
+        tokens = normalised_tokens(x) if kind == INPUT_NORM else x
+        found[kind] = _inside_the_theory(config, index, width, kind, tokens, attention, labels, report)
+    draws = config.chains * (config.inside_draws + max(200, config.inside_draws // 2))
+    cost = f"{draws} draws of hundreds of gradients, {config.inside_gigaflop(width):.1g} GFLOP each; a GPU helps"
+    report = _within(progress, len(EXACT_KINDS), len(KINDS), f"{NORM_INSIDE} ({cost})")
+    progress(len(EXACT_KINDS), len(KINDS), f"{NORM_INSIDE} ({cost})")
+    found[NORM_INSIDE] = _norm_inside(config, index, width, found[SKIPS], x, attention, labels, report)
+    return point_data(found)
+
+
+def normalised_tokens(x: Any) -> np.ndarray:
+    """Layer norm of every token over its features: mean 0, variance 1; a token of equal entries becomes 0.
+
+    Arguments:
+        x: [example, token, feature].
+
+    Example:
+        >>> normalised_tokens([[[1.0, 3.0], [5.0, 5.0]]]).tolist()
+        [[[-1.0, 1.0], [0.0, 0.0]]]
+    """
+    x = real_array("x", x, ("example", "token", "feature"))
+    centred = x - x.mean(axis=-1, keepdims=True)
+    deviation = np.sqrt(np.mean(centred**2, axis=-1, keepdims=True))
+    return np.divide(centred, deviation, out=np.zeros_like(centred), where=deviation > 0)
+
+
+def _within(progress: Progress, step: int, steps: int, where: str, *, counts: bool = False) -> Progress:
+    """Progress of what happens inside a step: in the message, and added to the count only if it counts steps itself."""
+    return lambda done, total, message: progress(step + done * counts, steps, f"{where}: {message}")
+
+
+def _inside_the_theory(
+    config: ResidualsConfig,
+    index: int,
+    width: int,
+    kind: str,
+    tokens: np.ndarray,
+    attention: list[np.ndarray],
+    labels: np.ndarray,
+    progress: Progress,
+) -> Comparison:
+    arch, split = config.architecture(kind, width), config.training_examples
+    features = PathFeatures.from_attention(tokens, attention, "last", arch.skip)
+    # One point that does not converge must not end the run: it is marked in the data, and the page says so.
+    solution = solve(arch, features[:split], labels[:split], temperature=config.temperature, throw=False)
+    return beside_theory(
+        solution,
+        features[:split],
+        labels[:split],
+        features[split:],
+        labels[split:],
+        key=whole_key(config.seed, index, width, KINDS.index(kind)),
+        exact_draws=config.exact_draws,
+        sampled_draws=config.sampled_draws,
+        chains=config.chains,
+        progress=progress,
+    )
+
+
+def _norm_inside(
+    config: ResidualsConfig,
+    index: int,
+    width: int,
+    with_skips: Comparison,
+    x: np.ndarray,
+    attention: list[np.ndarray],
+    labels: np.ndarray,
+    progress: Progress,
+) -> Comparison:
+    """Theory and exact posterior with skips, beside sampled networks that have layer norm inside too."""
+    split, began = config.training_examples, time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)  # said in the data and on the page
+        networks = sample_weights(
+            config.architecture(NORM_INSIDE, width),
+            x[:split],
+            [layer[:split] for layer in attention],
+            labels[:split],
+            temperature=config.temperature,
+            key=whole_key(config.seed, index, width, KINDS.index(NORM_INSIDE)),
+            method="nuts",
+            draws=config.inside_draws,
+            chains=config.chains,
+            layer_norm=True,
+            progress=progress,
+        )
+    prediction = networks.predict_tokens(x[split:], [layer[split:] for layer in attention])
+    unmixed = {name: reason for name, reason in with_skips.unmixed.items() if name != SAMPLED}
+    if not networks.diagnostics.mixed:
+        unmixed[SAMPLED] = networks.diagnostics.reason
+    return dataclasses.replace(
+        with_skips,
+        results=with_skips.results | {SAMPLED: networks},
+        predictions=with_skips.predictions | {SAMPLED: prediction},
+        seconds=with_skips.seconds | {SAMPLED: time.perf_counter() - began},
+        unmixed=unmixed,
+    )

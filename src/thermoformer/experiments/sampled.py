@@ -1,0 +1,140 @@
+"""Theory, exact posterior and sampled networks of one problem side by side, as experiments keep them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ..learning import PathFeatures, Solution
+from ..learning.comparison import Comparison, compare
+from .progress import Progress
+
+# How `compare` calls what experiments call theory, exact finite width and sampled networks.
+THEORY, EXACT, SAMPLED = "saddle", "exact", "sampled"
+
+FINITE_WIDTH_NAMES = {
+    "exact_accuracy": "test accuracy of the exact mean predictor at finite width; nan: not computed",
+    "exact_distance": "root-mean-square distance of theory and exact mean predictor over that of the exact one",
+    "exact_distance_noise": "what Monte-Carlo noise alone would show as exact_distance",
+    "exact_mixed": "1: the chains of the exact posterior mixed, 0: they did not, nan: not computed",
+    "exact_note": "why the chains of the exact posterior count as not mixed",
+    "sampled_accuracy": "test accuracy of the mean predictor of sampled networks; nan: not computed",
+    "sampled_distance": "root-mean-square distance of theory and mean of sampled networks over that of the networks",
+    "sampled_distance_noise": "what Monte-Carlo noise alone would show as sampled_distance",
+    "sampled_mixed": "1: the chains of sampled networks mixed, 0: they did not, nan: not computed",
+    "sampled_note": "why the chains of sampled networks count as not mixed",
+}
+
+
+def beside_theory(
+    solution: Solution,
+    features: PathFeatures,
+    labels: Any,
+    test_features: PathFeatures,
+    test_labels: Any,
+    *,
+    key: int,
+    exact_draws: int | None,
+    sampled_draws: int | None,
+    chains: int,
+    progress: Progress | None = None,
+) -> Comparison:
+    """The exact posterior and sampled networks at the width of a solution, beside the solution itself.
+
+    Chains that have not mixed do not warn: `unmixed` of the result says why.
+
+    Arguments:
+        solution: the theory for these features and labels.
+        exact_draws, sampled_draws: draws per chain of order parameters and of networks (Gibbs); none leaves them out.
+        progress: called as progress(done, total, message).
+
+    Example:
+        >>> from thermoformer.learning import Architecture, solve
+        >>> xi = np.random.default_rng(0).normal(size=(30, 2, 4))
+        >>> feats, y = PathFeatures.from_attentioned_inputs(xi), np.sign(xi[:, 0, 0])
+        >>> theory = solve(Architecture((2,), 5), feats[:20], y[:20], temperature=0.1)
+        >>> given = {"key": 0, "exact_draws": 100, "sampled_draws": None, "chains": 2}
+        >>> found = beside_theory(theory, feats[:20], y[:20], feats[20:], y[20:], **given)
+        >>> list(found.results), found.distance("saddle", "exact").mean < 0.5
+        (['saddle', 'exact'], True)
+    """
+    prediction = solution.predict(test_features)
+    draws = {EXACT: exact_draws, SAMPLED: sampled_draws}
+    wanted = {name: count for name, count in draws.items() if count is not None}
+    alone = Comparison(
+        architecture=solution.architecture,
+        temperature=solution.temperature,
+        results={THEORY: solution},
+        predictions={THEORY: prediction},
+        test_labels=np.asarray(test_labels),
+        reference=THEORY,
+        seconds={THEORY: 0.0},
+        left_out={},
+        unmixed={},
+    )
+    if not wanted:
+        return alone
+    found = compare(
+        solution.architecture,
+        features,
+        labels,
+        test_features,
+        test_labels,
+        temperature=solution.temperature,
+        key=key,
+        methods=list(wanted),
+        draws={name: wanted.get(name, 1) for name in draws},
+        chains=chains,
+        progress=progress,
+    )
+    return dataclasses.replace(
+        found,
+        results=alone.results | found.results,
+        predictions=alone.predictions | found.predictions,
+        seconds=alone.seconds | found.seconds,
+    )
+
+
+def whole_key(*numbers: int) -> int:
+    """One seed for a sampler from several whole numbers.
+
+    Example:
+        >>> whole_key(0, 1) == whole_key(0, 1), whole_key(0, 1) == whole_key(1, 0)
+        (True, False)
+    """
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+
+
+def finite_width_variables(comparisons: Sequence[Comparison | None], axis: str) -> dict[str, tuple[str, list]]:
+    """The variables of `FINITE_WIDTH_NAMES` along an axis, ready for a Dataset; nan where there is no comparison."""
+    values: dict[str, list] = {name: [] for name in FINITE_WIDTH_NAMES}
+    for comparison in comparisons:
+        for name in (EXACT, SAMPLED):
+            accuracy = apart = noise = mixed = np.nan
+            note = ""
+            if comparison is not None and name in comparison.results:
+                accuracy = comparison.predictions[name].accuracy(comparison.test_labels)
+                distance = comparison.distance(THEORY, name)
+                apart, noise = distance.mean, distance.mean_noise
+                note = comparison.unmixed.get(name, "")
+                mixed = float(name not in comparison.unmixed)
+            found = {"accuracy": accuracy, "distance": apart, "distance_noise": noise, "mixed": mixed, "note": note}
+            for part, value in found.items():
+                values[f"{name}_{part}"].append(value)
+    return {name: (axis, entries) for name, entries in values.items()}
+
+
+def not_mixed(dataset: xr.Dataset, name: str) -> tuple[int, int, str]:
+    """Of how many runs of a sampler, how many have not mixed, and why the first of them.
+
+    Arguments:
+        dataset: with `{name}_mixed` and `{name}_note`, on any axes.
+    """
+    mixed = dataset[f"{name}_mixed"].values
+    failed = mixed == 0
+    reasons = dataset[f"{name}_note"].values[failed]
+    return int(np.isfinite(mixed).sum()), int(failed.sum()), str(reasons[0]) if len(reasons) else ""

@@ -1,0 +1,378 @@
+"""Which width is wide enough (experiments §3): config to data; `width_convergence_report` makes the page.
+
+Two parts. The hidden-Markov task at P = N, where the exact posterior and sampled networks carry Monte-Carlo noise; and
+one path in one layer (`one_path`), where the exact posterior is an integral and errors can be followed down to 1e-7.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jax
+import numpy as np
+import xarray as xr
+
+from .._validation import fail, positive_integer, positive_number
+from ..learning import SamplingWarning
+from ..learning.comparison import METHODS, Comparison, compare
+from . import store
+from .markov import FOUR_PATHS, MarkovConfig, path_features
+from .one_path import QUANTITIES, OnePathConfig, check_seed, check_widths, one_path_data
+from .progress import Progress, silent
+
+REFERENCES = ("exact", "sampled")
+# "Within 1 %", and the width over which a gradient of the exact posterior takes long.
+LEVEL, WIDE = 0.01, 30
+
+# Seconds on two CPU cores, measured on this task: a program per width to compile, a gradient of the exact posterior
+# (0.1 s at P = 1000), a sweep over all weights; NUTS takes about ten gradients per draw.
+_COMPILE, _GRADIENT, _SWEEP, _GRADIENTS_PER_DRAW = 30.0, 0.1, 0.008, 10
+
+
+@dataclass(frozen=True)
+class WidthConvergenceConfig:
+    """Everything that decides the numbers of a run.
+
+    Arguments:
+        seeds: how many independent repetitions of the hidden-Markov part.
+        seed: where the repetitions' seeds derive from: repetition i at width N uses (seed, i, N), whatever else is run.
+        widths: N, with P = N training sequences.
+        sampled_widths: those of them at which networks are sampled too.
+        draws, wide_draws: draws per chain of the exact posterior at widths up to 30, and over, where each costs more.
+        network_draws: draws per chain of networks, which are noisier draws.
+        one_path: the settings of the other part.
+
+    Example:
+        >>> WidthConvergenceConfig(seeds=2).widths
+        (4, 10, 30, 100, 300, 1000)
+    """
+
+    seeds: int = 5
+    seed: int = 0
+    widths: tuple[int, ...] = (4, 10, 30, 100, 300, 1000)
+    sampled_widths: tuple[int, ...] = (4, 10, 30, 100)
+    draws: int = 8000
+    wide_draws: int = 2000
+    network_draws: int = 10_000
+    chains: int = 2
+    test_examples: int = 1000
+    temperature: float = 0.01
+    tokens: int = 30
+    feature_width: int = 200
+    one_path: OnePathConfig = field(default_factory=OnePathConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "draws", "wide_draws", "network_draws", "chains", "test_examples"):
+            positive_integer(name, getattr(self, name))
+        check_seed(self.seed)
+        check_widths(self.widths)
+        if not set(self.sampled_widths) <= set(self.widths):
+            raise fail("sampled_widths", self.sampled_widths, f"some of the widths {self.widths}")
+        positive_number("temperature", self.temperature)
+
+    @classmethod
+    def quick(cls, seed: int = 0) -> WidthConvergenceConfig:
+        """The small size: fewer widths, seeds and draws, and networks sampled at one width."""
+        return cls(
+            seeds=2,
+            seed=seed,
+            widths=(4, 10, 30, 100),
+            sampled_widths=(10,),
+            draws=300,
+            wide_draws=150,
+            network_draws=2000,
+            one_path=OnePathConfig(widths=(8, 32, 128), data_sets=4, seed=seed),
+        )
+
+    @property
+    def config_hash(self) -> str:
+        """Equal for configs whose points have the same numbers, so that seeds and widths can be added to a run."""
+        return store.fingerprint(self, apart_from=("seeds", "widths", "one_path"))
+
+    def exact_draws(self, width: int) -> int:
+        """Draws per chain of the exact posterior at a width."""
+        return self.draws if width <= WIDE else self.wide_draws
+
+    def task(self, width: int) -> MarkovConfig:
+        """The hidden-Markov task with as many training sequences as the width."""
+        return MarkovConfig(
+            seed=self.seed,
+            widths=(width,),
+            training_examples=width,
+            test_examples=self.test_examples,
+            components=1,
+            tokens=self.tokens,
+            feature_width=self.feature_width,
+            variants=(FOUR_PATHS,),
+        )
+
+
+def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
+    """The experiment at its usual or quick size; returns the path of its page (see `Experiment.run`)."""
+    usual = WidthConvergenceConfig(seed=seed, one_path=OnePathConfig(seed=seed))
+    config = WidthConvergenceConfig.quick(seed) if quick else usual
+    # The quick size is mostly compilation, one program after another on one core; at full size one point fills the
+    # machine.
+    workers = 2 if quick and jax.default_backend() == "cpu" else 1
+    return run_width_convergence(config, out, workers=workers, progress=progress)
+
+
+def run_width_convergence(
+    config: WidthConvergenceConfig, out: str | Path, *, workers: int = 1, progress: Progress | None = None
+) -> Path:
+    """Data, figures, tables and page of the experiment into a folder; returns the path of the page.
+
+    Points that a run with the same settings finished in this folder are reused.
+
+    Arguments:
+        workers: widths of the hidden-Markov part that are worked on at once.
+    """
+    from .width_convergence_report import write_report  # matplotlib is slow to import: only when something is drawn
+
+    out = Path(out)
+    progress = progress or silent
+    one_path = one_path_data(config.one_path, file=out / "one_path.nc", progress=progress)
+    markov = width_convergence_data(config, file=out / "width_convergence.nc", workers=workers, progress=progress)
+    steps = markov.sizes["seed"] * markov.sizes["width"]
+    progress(steps, steps, "figures and page")
+    page = write_report(markov, one_path, config, out)
+    progress(steps, steps, "done")
+    return page
+
+
+def width_convergence_data(
+    config: WidthConvergenceConfig,
+    *,
+    file: str | Path | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> xr.Dataset:
+    """The numbers of the hidden-Markov part.
+
+    Arguments:
+        file: a netCDF file to keep finished points (one seed, one width) in and to go on from.
+        workers: widths that are worked on at once, each in a thread.
+        progress: called as progress(done, total, message); the message says what a point costs.
+
+    Returns:
+        A Dataset with the dimensions seed (repetition), width and approach: `error` and `noise` against each
+        reference and of each quantity, predictions (`mean`, `variance` and their Monte-Carlo errors) along example,
+        `order_parameter`, `accuracy`, `bias`, `log_evidence`, `seconds`, `mixed`, `point_seconds`. What does not apply
+        or was not asked for is nan.
+    """
+    points = _Points(config, None if file is None else Path(file), progress or silent)
+    workers = positive_integer("workers", workers)
+    # Ascending, so that cheap widths are there first; or, with several workers, the longest first.
+    widths = config.widths if workers == 1 else config.widths[::-1]
+    with warnings.catch_warnings():
+        # `compare` says in its result what has not mixed; its own filter would not hold for several threads.
+        warnings.simplefilter("ignore", SamplingWarning)
+        if workers == 1:
+            for index in range(config.seeds):
+                for width in widths:
+                    points.compute(index, width)
+        else:
+            _in_threads(points, widths, workers)
+    return _described(points.finished_seeds(), config)
+
+
+def _in_threads(points: _Points, widths: tuple[int, ...], workers: int) -> None:
+    """One task per width, whose seeds follow each other: a program is compiled once."""
+
+    def every_seed(width: int) -> None:
+        for index in range(points.config.seeds):
+            points.compute(index, width)
+
+    with ThreadPoolExecutor(workers) as pool:
+        tasks = [pool.submit(every_seed, width) for width in widths]
+        try:
+            for task in as_completed(tasks):
+                task.result()
+        except BaseException:
+            points.stop = True  # the other threads end at their next report
+            raise
+
+
+class _Points:
+    """The finished points of a run, on disk after each; several threads may add to them."""
+
+    def __init__(self, config: WidthConvergenceConfig, file: Path | None, progress: Progress) -> None:
+        self.config, self.file, self.progress = config, file, progress
+        self.lock, self.stop = threading.Lock(), False
+        # Points lie along one axis, since a run may have stopped anywhere in the table of seeds and widths.
+        self.data = store.load(file, config.config_hash) if file is not None else None
+        asked = {(index, width) for index in range(config.seeds) for width in config.widths}
+        self.total = len(asked | self.done)
+
+    @property
+    def done(self) -> set[tuple[int, int]]:
+        """(repetition, width) of every finished point."""
+        if self.data is None:
+            return set()
+        return set(zip(self.data.seed.values.tolist(), self.data.width.values.tolist(), strict=True))
+
+    def compute(self, index: int, width: int) -> None:
+        """One point, unless it is there already."""
+        if (index, width) in self.done:
+            return
+        cost = self._cost(width)
+        where = f"hidden-Markov, N = {width}, seed {index + 1} of {self.config.seeds} ({cost})"
+
+        def report(done: int, total: int, message: str) -> None:
+            if self.stop:
+                raise InterruptedError("another thread has stopped")
+            self.progress(len(self.done), self.total, f"{where}: {message}")
+
+        report(0, 0, "data")
+        began = time.perf_counter()
+        one = markov_point(self.config, index, width, progress=report)
+        one = one.assign(point_seconds=time.perf_counter() - began)
+        one = one.expand_dims("point").assign_coords(seed=("point", [index]), width=("point", [width]))
+        with self.lock:
+            parts = [one] if self.data is None else [self.data, one]
+            together = xr.concat(parts, "point", data_vars="all", coords="minimal", compat="override", join="exact")
+            self.data = together.assign_attrs({"title": "Width convergence, finished points"})
+            if self.file is not None:
+                store.save(self.data, self.file, self.config.config_hash)
+
+    def finished_seeds(self) -> xr.Dataset:
+        """The repetitions that have every width of the config, as a table [seed, width]."""
+        assert self.data is not None  # there is at least one point
+        done = self.done
+        asked = set(self.config.widths)
+        whole = {index for index, _ in done if all((index, width) in done for width in asked)}
+        chosen = self.data.isel(point=self.data.seed.isin(list(whole)) & self.data.width.isin(list(asked)))
+        return chosen.set_index(point=("seed", "width")).unstack("point").transpose("seed", "width", ...)
+
+    def _cost(self, width: int) -> str:
+        """What a point at this width took, or may take, in words."""
+        if self.data is not None and width in self.data.width:
+            last = float(self.data.point_seconds[self.data.width == width][-1])
+            return f"the last of this width took {duration(last)}"
+        return f"about {duration(expected_seconds(self.config, width))} on two cores"
+
+
+def markov_point(
+    config: WidthConvergenceConfig, index: int, width: int, *, progress: Progress | None = None
+) -> xr.Dataset:
+    """Every approach on one repetition at one width, with its errors against each reference."""
+    training, labels, test, test_labels = path_features(config.task(width), 0, index)
+    methods = METHODS if width in config.sampled_widths else tuple(name for name in METHODS if name != "sampled")
+    key = int(np.random.SeedSequence((config.seed, index, width)).generate_state(1)[0])
+    comparison = compare(
+        FOUR_PATHS.architecture(width),
+        training,
+        labels,
+        test,
+        test_labels,
+        temperature=config.temperature,
+        key=key,
+        methods=methods,
+        draws={"exact": config.exact_draws(width), "sampled": config.network_draws},
+        chains=config.chains,
+        progress=progress,
+    )
+    dataset = comparison.to_xarray(FOUR_PATHS.heads)
+    dataset = dataset.drop_vars([name for name in dataset.data_vars if str(name).startswith("distance_")])
+    # Points without sampled networks, or where an approach does not apply, have the same table with nan in it.
+    dataset = dataset.reindex(approach=list(METHODS), fill_value={"mixed": False})
+    errors = _distances(comparison)
+    axes = ("reference", "approach", "quantity")
+    coordinates = {"reference": list(REFERENCES), "quantity": list(QUANTITIES)}
+    dataset = dataset.assign(error=(axes, errors[0]), noise=(axes, errors[1])).assign_coords(coordinates)
+    return dataset.drop_attrs()
+
+
+def _distances(comparison: Comparison) -> np.ndarray:
+    """Errors and their noise, [2, reference, approach, quantity]; nan for what is not there."""
+    table = np.full((2, len(REFERENCES), len(METHODS), len(QUANTITIES)), np.nan)
+    for row, reference in enumerate(REFERENCES):
+        for column, name in enumerate(METHODS):
+            if name == reference or not {name, reference} <= set(comparison.results):
+                continue
+            # Sampled networks are the noisier truth: the exact posterior is measured against them, not they against it.
+            if (name, reference) == ("sampled", "exact"):
+                continue
+            apart = comparison.distance(name, reference)
+            table[0, row, column] = apart.mean, apart.deviation, apart.order_parameter
+            table[1, row, column] = apart.mean_noise, apart.deviation_noise, apart.order_parameter_noise
+    return table
+
+
+def geometric_mean(values: xr.DataArray) -> xr.DataArray:
+    """The geometric mean over seeds, which is the middle on a logarithmic axis; nan is left out."""
+    logs = xr.apply_ufunc(np.log, values.where(values > 0))
+    return xr.apply_ufunc(np.exp, logs.mean("seed"))
+
+
+def width_within(widths: np.ndarray, errors: np.ndarray, level: float = LEVEL) -> float | None:
+    """The width from which on errors stay at or under a level, interpolated in logarithms; None where they do not.
+
+    Arguments:
+        widths, errors: [width], ascending; nan counts as over the level.
+
+    Example:
+        >>> width_within([10, 1000], [0.1, 0.001], level=0.01)
+        100.0
+    """
+    widths, errors = np.asarray(widths, float), np.asarray(errors, float)
+    over = np.flatnonzero(~(errors <= level))
+    if len(over) == 0:
+        return float(widths[0])
+    last = over[-1]
+    if last == len(widths) - 1:
+        return None
+    if not np.isfinite(errors[last]):
+        return float(widths[last + 1])
+    share = np.log(errors[last] / level) / np.log(errors[last] / errors[last + 1])
+    return round(float(np.exp(np.log(widths[last]) + share * np.log(widths[last + 1] / widths[last]))), 6)
+
+
+def expected_seconds(config: WidthConvergenceConfig, width: int) -> float:
+    """Roughly what one point costs on two CPU cores."""
+    draws = config.exact_draws(width)
+    steps = config.chains * max(1.5 * draws, draws + 200)
+    exact = steps * _GRADIENTS_PER_DRAW * (3e-4 + _GRADIENT * (width / 1000) ** 1.7)
+    sweeps = config.chains * max(1.5 * config.network_draws, config.network_draws + 200)
+    sampled = sweeps * (1e-3 + _SWEEP * (width / 100) ** 2) if width in config.sampled_widths else 0.0
+    return _COMPILE + exact + sampled
+
+
+def duration(seconds: float) -> str:
+    """A time in words: 40 s, 3 min, 1.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+_LONG_NAMES = {
+    "error": "root-mean-square difference from the reference over that of the reference",
+    "noise": "what Monte-Carlo noise alone would show as error",
+    "mean": "mean of the predictor",
+    "variance": "variance of the predictor, without temperature",
+    "mean_error": "Monte-Carlo standard error of the mean",
+    "variance_error": "Monte-Carlo standard error of the variance",
+    "order_parameter": "order parameter U between attention paths",
+    "order_parameter_error": "Monte-Carlo standard error of U",
+    "accuracy": "test accuracy of the sign of the mean predictor",
+    "bias": "mean squared difference of mean predictor and label on the test set",
+    "log_evidence": "log evidence of the training labels",
+    "seconds": "seconds to find the result and predict, compilation included",
+    "point_seconds": "seconds for the whole point",
+    "mixed": "whether chains have mixed; false where an approach is absent",
+    "test_label": "labels of the test sequences",
+}
+
+
+def _described(dataset: xr.Dataset, config: WidthConvergenceConfig) -> xr.Dataset:
+    for name, variable in dataset.data_vars.items():
+        variable.attrs["long_name"] = _LONG_NAMES[str(name)]
+    fields = dataclasses.asdict(config) | {"seeds": dataset.sizes["seed"]}
+    return dataset.assign_attrs(title="Width convergence at P = N", config=json.dumps(fields))

@@ -1,0 +1,379 @@
+"""Every theory and every sampler on one problem, side by side (learning §10)."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from .._validation import fail, labels_for, nonnegative_number, one_of, positive_integer, positive_number, real_array
+from ._keys import KeyLike, as_key
+from .corrections import one_loop
+from .exact import sample_order_parameters
+from .network import Architecture
+from .paths import PathFeatures
+from .posterior import Posterior
+from .predictor import Prediction
+from .saddle import ConvergenceError, Solution, gaussian_process, solve
+from .sampling import Report, SamplingWarning
+from .weights import METHODS as SAMPLERS
+from .weights import sample_weights_on_paths
+
+if TYPE_CHECKING:
+    import xarray
+
+METHODS = ("gaussian process", "saddle", "one-loop", "exact", "sampled")
+# What is taken as the truth, best first: the exact posterior has the same law as sampled networks and less noise.
+REFERENCES = ("exact", "sampled")
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far one method is from the reference: root-mean-square difference over that of the reference.
+
+    Each comes with its noise: what finite draws alone would show between two methods that agree. Nothing is
+    subtracted; a distance at its noise says that no difference is seen. nan where the reference is zero.
+
+    Fields:
+        mean, mean_noise: of the predictor's mean.
+        deviation, deviation_noise: of the predictor's standard deviation.
+        order_parameter, order_parameter_noise: of U.
+    """
+
+    mean: float
+    mean_noise: float
+    deviation: float
+    deviation_noise: float
+    order_parameter: float
+    order_parameter_noise: float
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Methods side by side on one problem, as `compare` returns it; print it for a table.
+
+    Fields:
+        architecture, temperature: of the network.
+        results: by method, the `Solution` or `Posterior`.
+        predictions: by method, the prediction for the test examples.
+        test_labels: of the test examples, or None.
+        reference: the method that the others are measured against.
+        seconds: by method, to find the result and predict, compilation included; one-loop with the saddle under it.
+        left_out: methods that do not apply here, with the reason.
+        unmixed: samplers whose chains have not mixed, with the reason.
+    """
+
+    architecture: Architecture
+    temperature: float
+    results: dict[str, Solution | Posterior]
+    predictions: dict[str, Prediction]
+    test_labels: np.ndarray | None
+    reference: str
+    seconds: dict[str, float]
+    left_out: dict[str, str]
+    unmixed: dict[str, str]
+
+    def distance(self, name: str, reference: str | None = None) -> Distance:
+        """How far a method is from the reference, or from another method.
+
+        Arguments:
+            name, reference: methods that have a result here.
+        """
+        names = tuple(self.results)
+        other = self.reference if reference is None else one_of("reference", reference, names)
+        ours, theirs = self.predictions[one_of("name", name, names)], self.predictions[other]
+        grams = [(self.results[each].order_parameter, self._order_error(each)) for each in (name, other)]
+        return Distance(
+            *_relative((ours.mean, ours.mean_error), (theirs.mean, theirs.mean_error), name == other),
+            *_relative(_deviation(ours), _deviation(theirs), name == other),
+            *_relative(grams[0], grams[1], name == other),
+        )
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per method by column name; distances and noise as fractions, None where there is no such number."""
+        rows = []
+        for name, result in self.results.items():
+            prediction = self.predictions[name]
+            rows.append(
+                {
+                    "method": name,
+                    "accuracy": self._accuracy(prediction),
+                    "bias": self._bias(prediction),
+                    "variance": prediction.mean_variance(),
+                    **vars(self.distance(name)),
+                    "log_evidence": result.log_evidence if isinstance(result, Solution) else None,
+                    "seconds": self.seconds[name],
+                    "mixed": result.diagnostics.mixed if isinstance(result, Posterior) else None,
+                }
+            )
+        return rows
+
+    def __str__(self) -> str:
+        lines = [["method", "accuracy %", "bias", "variance", *_distance_heads(self.reference)]]
+        lines[0] += ["log evidence", "seconds", "mixed"]
+        for row in self.table():
+            own = row["method"] == self.reference
+            apart = [_percent(row[part], row[f"{part}_noise"]) for part in ("mean", "deviation", "order_parameter")]
+            lines.append(
+                [
+                    row["method"],
+                    "" if row["accuracy"] is None else f"{100 * row['accuracy']:.1f}",
+                    "" if row["bias"] is None else f"{row['bias']:.4g}",
+                    f"{row['variance']:.4g}",
+                    *(["reference"] * 3 if own else apart),
+                    "" if row["log_evidence"] is None else f"{row['log_evidence']:.2f}",
+                    f"{row['seconds']:.1f}",
+                    {None: "", True: "yes", False: "NO"}[row["mixed"]],
+                ]
+            )
+        widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+        text = []
+        for first, *rest in lines:
+            cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+            text.append("  ".join([first.ljust(widths[0]), *cells]))
+        notes = [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
+        notes += [f"{name} has not mixed: {reason}" for name, reason in self.unmixed.items()]
+        noise = ["±: what Monte-Carlo noise alone would show"] if any(map(self._is_sampled, self.results)) else []
+        return "\n".join(line.rstrip() for line in [*text, *noise, *notes])
+
+    def to_xarray(self, head_names: Sequence[Sequence[str]] | None = None) -> xarray.Dataset:
+        """By `approach`: predictions along `example` (and `output`), U along `path` and `path_other`, and scalars.
+
+        Monte-Carlo errors are 0 where nothing is sampled, and what a method does not have is nan.
+
+        Arguments:
+            head_names: names of the heads of each layer, for the names of the paths; numbers where absent.
+        """
+        import xarray
+
+        # An axis called method would collide with the argument of xarray's own sel and reindex.
+        names, rows = list(self.results), self.table()
+        axes = ("approach", *("example", "output")[: self.predictions[names[0]].mean.ndim])
+        data: dict[str, Any] = {}
+        for field in ("mean", "variance", "mean_error", "variance_error"):
+            values = [getattr(self.predictions[name], field) for name in names]
+            blank = np.zeros_like(self.predictions[names[0]].mean)
+            data[field] = (axes, np.stack([blank if value is None else value for value in values]))
+        square = ("approach", "path", "path_other")
+        data["order_parameter"] = (square, np.stack([self.results[name].order_parameter for name in names]))
+        data["order_parameter_error"] = (square, np.stack([self._order_error(name) for name in names]))
+        for part in vars(self.distance(names[0])):
+            data[f"distance_{part}"] = ("approach", [row[part] for row in rows])
+        for part in ("accuracy", "bias", "log_evidence", "seconds"):
+            data[part] = ("approach", [np.nan if row[part] is None else row[part] for row in rows])
+        data["mixed"] = ("approach", [row["mixed"] is not False for row in rows])
+        if self.test_labels is not None:
+            data["test_label"] = (("example", "output")[: self.test_labels.ndim], self.test_labels)
+        paths = list(self.architecture.order_names(head_names))
+        attributes = {
+            "reference": self.reference,
+            "heads": list(self.architecture.heads),
+            "widths": list(self.architecture.widths),
+            "temperature": self.temperature,
+            "left_out": "; ".join(f"{name}: {reason}" for name, reason in self.left_out.items()),
+        }
+        return xarray.Dataset(data, {"approach": names, "path": paths, "path_other": paths}, attributes)
+
+    def _is_sampled(self, name: str) -> bool:
+        return isinstance(self.results[name], Posterior)
+
+    def _order_error(self, name: str) -> np.ndarray:
+        result = self.results[name]
+        return result.order_parameter_error if isinstance(result, Posterior) else np.zeros_like(result.order_parameter)
+
+    def _accuracy(self, prediction: Prediction) -> float | None:
+        """With one output, only where labels are ±1."""
+        labels = self.test_labels
+        if labels is None or (prediction.mean.ndim == 1 and not np.isin(labels, (-1, 1)).all()):
+            return None
+        return prediction.accuracy(labels)
+
+    def _bias(self, prediction: Prediction) -> float | None:
+        """None for class numbers, which do not say how classes are coded."""
+        labels = self.test_labels
+        return None if labels is None or labels.ndim != prediction.mean.ndim else prediction.bias(labels)
+
+
+def compare(
+    arch: Architecture,
+    features: PathFeatures,
+    labels: Any,
+    test_features: PathFeatures,
+    test_labels: Any = None,
+    *,
+    temperature: float,
+    key: KeyLike,
+    methods: Sequence[str] = METHODS,
+    draws: int | Mapping[str, int] = 1000,
+    chains: int = 2,
+    sampler: str = "gibbs",
+    progress: Report | None = None,
+) -> Comparison:
+    """Every method on one problem: predictions, order parameters, accuracy, evidence, and their distances.
+
+    A method that does not apply (one-loop at widths under the number of paths, a saddle that is not found, networks
+    too large to sample) is left out, and the comparison says why.
+
+    Arguments:
+        features, labels: attentioned inputs ξ and y [example], or [example, output], of the training examples.
+        test_features: attentioned inputs of the examples to predict.
+        test_labels: their labels; with several outputs codes [example, output] or class numbers [example].
+        temperature: τ, above 0 where something is sampled.
+        methods: any of "gaussian process", "saddle", "one-loop", "exact" (sampled order parameters) and "sampled"
+            (sampled networks). The reference is "exact" where it is among them, else "sampled", else the last.
+        draws: draws per chain, one number or one by name, {"exact": ..., "sampled": ...}.
+        sampler: how networks are sampled, "gibbs" or "nuts".
+        progress: called as progress(done, total, message).
+
+    Example:
+        >>> import numpy as np
+        >>> xi = np.random.default_rng(0).normal(size=(50, 2, 6))
+        >>> feats, y = PathFeatures.from_attentioned_inputs(xi), np.sign(xi[:, 0, 0])
+        >>> comparison = compare(
+        ...     Architecture((2,), 5), feats[:30], y[:30], feats[30:], y[30:], temperature=0.1, key=0,
+        ...     methods=("gaussian process", "saddle"),
+        ... )
+        >>> comparison.reference, round(comparison.distance("gaussian process").mean, 2)
+        ('saddle', 0.07)
+    """
+    names = _checked_methods(methods)
+    sampled = [name for name in names if name in REFERENCES]
+    y = labels_for("labels", labels, features.examples, arch.outputs)
+    temperature = (positive_number if sampled else nonnegative_number)("temperature", temperature)
+    draws_of, chains = _checked_draws(draws), positive_integer("chains", chains)
+    one_of("sampler", sampler, SAMPLERS)
+    _check_features(arch, features, test_features)
+    known = None if test_labels is None else _checked_test_labels(test_labels, test_features.examples, arch.outputs)
+    exact_key, network_key = jax.random.split(as_key(key))
+
+    def report(name: str) -> Report | None:
+        """The sampler's own progress in the message, methods in the count."""
+        if progress is None or name not in names:
+            return None
+        outer, step = progress, names.index(name)
+        return lambda done, total, message: outer(step, len(names), f"{name}: {message}, {done} of {total}")
+
+    given = (arch, features, y)
+    # Cached, since one-loop builds on it.
+    saddle = functools.cache(lambda: solve(*given, temperature=temperature))
+    options: dict[str, Any] = {"temperature": temperature, "chains": chains}
+    ways: dict[str, Callable[[], Solution | Posterior]] = {
+        "gaussian process": lambda: gaussian_process(*given, temperature=temperature),
+        "saddle": saddle,
+        "one-loop": lambda: one_loop(saddle()),
+        "exact": lambda: sample_order_parameters(
+            *given, key=exact_key, draws=draws_of["exact"], progress=report("exact"), **options
+        ),
+        "sampled": lambda: sample_weights_on_paths(
+            *given, key=network_key, method=sampler, draws=draws_of["sampled"], progress=report("sampled"), **options
+        ),
+    }
+    results, predictions, seconds, left_out = {}, {}, {}, {}
+    for step, name in enumerate(names):
+        if progress is not None:
+            progress(step, len(names), name)
+        began = time.perf_counter()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SamplingWarning)  # said in the table and in `unmixed`
+                found = ways[name]()
+        except ConvergenceError as error:
+            left_out[name] = str(error)
+            continue
+        except ValueError as error:
+            # Input is checked above: what these two still refuse are widths, and sizes beyond memory.
+            if name not in ("one-loop", "sampled"):
+                raise
+            left_out[name] = str(error)
+            continue
+        results[name], predictions[name] = found, found.predict(test_features)
+        seconds[name] = time.perf_counter() - began
+        if name == "one-loop":
+            seconds[name] += seconds.get("saddle", 0.0)
+    if not results:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise fail("methods", f"none that applies ({reasons})", "at least one that does")
+    unmixed = {
+        name: result.diagnostics.reason
+        for name, result in results.items()
+        if isinstance(result, Posterior) and not result.diagnostics.mixed
+    }
+    reference = next((name for name in REFERENCES if name in results), list(results)[-1])
+    return Comparison(arch, temperature, results, predictions, known, reference, seconds, left_out, unmixed)
+
+
+def _relative(
+    ours: tuple[np.ndarray, np.ndarray | None], theirs: tuple[np.ndarray, np.ndarray | None], same: bool
+) -> tuple[float, float]:
+    """Root-mean-square difference of values over that of theirs, and the noise that both errors put under it."""
+    if same:
+        return 0.0, 0.0
+    scale = _root_mean_square(theirs[0]) or np.nan
+    noise = math.hypot(*(0.0 if error is None else _root_mean_square(error) for _, error in (ours, theirs)))
+    return _root_mean_square(ours[0] - theirs[0]) / scale, noise / scale
+
+
+def _root_mean_square(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def _deviation(prediction: Prediction) -> tuple[np.ndarray, np.ndarray | None]:
+    """Standard deviations and their Monte-Carlo errors."""
+    deviation = np.sqrt(np.maximum(prediction.variance, 0))
+    error = prediction.variance_error
+    if error is None:
+        return deviation, None
+    # d√v = dv / 2√v, which at v near 0 cannot exceed √dv.
+    slope = np.divide(error, 2 * deviation, out=np.full_like(error, np.inf), where=deviation > 0)
+    return deviation, np.minimum(slope, np.sqrt(error))
+
+
+def _distance_heads(reference: str) -> list[str]:
+    return [f"{part} vs {reference}" for part in ("mean", "s.d.", "U")]
+
+
+def _percent(value: float, noise: float) -> str:
+    return f"{100 * value:.3g} %" + (f" ± {100 * noise:.2g}" if noise > 0 else "")
+
+
+def _checked_methods(methods: Any) -> tuple[str, ...]:
+    if isinstance(methods, str) or not tuple(methods):
+        raise fail("methods", repr(methods), "a sequence of names, at least one")
+    names = tuple(one_of("methods", name, METHODS) for name in methods)
+    if len(set(names)) < len(names):
+        raise fail("methods", names, "every name once")
+    return names
+
+
+def _checked_draws(draws: Any) -> dict[str, int]:
+    if not isinstance(draws, Mapping):
+        return dict.fromkeys(REFERENCES, positive_integer("draws", draws))
+    if set(draws) != set(REFERENCES):
+        raise fail("draws", sorted(map(str, draws)), "one number, or one for each of 'exact' and 'sampled'")
+    return {name: positive_integer(f"draws[{name!r}]", count) for name, count in draws.items()}
+
+
+def _check_features(arch: Architecture, features: PathFeatures, test_features: PathFeatures) -> None:
+    if features.paths != arch.paths:
+        raise fail("features", f"{features.paths} paths", f"{arch.paths}, those of the architecture")
+    shape, trained = ((each.paths, each.token_width) for each in (test_features, features))
+    if shape != trained:
+        expected = f"{trained[0]} paths of token width {trained[1]}, as in training"
+        raise fail("test_features", f"{shape[0]} paths of token width {shape[1]}", expected)
+
+
+def _checked_test_labels(labels: Any, examples: int, outputs: int) -> np.ndarray:
+    values = real_array("test_labels", labels)
+    if outputs == 1 or values.ndim != 1:
+        return labels_for("test_labels", values, examples, outputs)
+    if len(values) != examples or not np.isin(values, np.arange(outputs)).all():
+        expected = f"{examples} class numbers from 0 to {outputs - 1}, or [{examples}, {outputs}] codes"
+        raise fail("test_labels", f"{len(values)} numbers", expected)
+    return values

@@ -1,0 +1,161 @@
+"""Exact moves with which a Gibbs sampler of weights mixes: neighbours rescaled, layers turned without V⁰."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._precision import MATMUL_PRECISION
+from .kernels import Problem, reachable_energy
+from .path_network import PathData, row_scales, step_down, vectors_below
+
+# Rescalings along random directions per path vector and interface of two layers; a move costs a few small products.
+MOVES_PER_VECTOR = 3
+# The first interval of angles that a turn tries, in radians. A whole circle would be shrunk to less in most cases.
+FIRST_INTERVAL = 1.0
+SMALLEST_INTERVAL = 1e-9
+
+
+def rescaled(
+    key: Array, vectors: Array, below: Array, above: Array, deviation_below: Array, deviation_above: Array
+) -> tuple[Array, Array, Array]:
+    """Move weights between two neighbouring layers without changing the output: W → GW below, W → WG⁻¹ above.
+
+    Along a direction ê in the span of the path vectors e between the layers, G = I + (c−1)êêᵀ. A fixed combination
+    ê ∝ Σ k e of them keeps its direction under G (e → G⁻¹e), so the moves along it are a group, and drawing ln c from
+
+        exp(t (n_below − n_above + 1 − N) − (c² |êᵀW_below|²/σ² + |W_above ê|²/(c² σ²))/2),      t = ln c,
+
+    leaves the posterior as it is. n are the columns below and the rows above. The power is the Jacobian: the rows of
+    W_above other than the one that makes ê have only their component along ê divided by c, that one (N numbers) all.
+    Only these directions matter to the output; along them the block draws move U by small steps.
+    All moves happen in the small space of the path vectors; the weights are touched once.
+    """
+    basis, triangle = jnp.linalg.qr(vectors.reshape(-1, vectors.shape[-1]).T)
+    size, count = triangle.shape
+    small_below = jnp.stack([jnp.matmul(basis.T, one, precision=MATMUL_PRECISION) for one in below])
+    small_above = jnp.stack([jnp.matmul(one, basis, precision=MATMUL_PRECISION) for one in above])
+    gram_below = jnp.einsum("hai,hbi->ab", small_below, small_below, precision=MATMUL_PRECISION) / deviation_below**2
+    gram_above = jnp.einsum("hoa,hob->ab", small_above, small_above, precision=MATMUL_PRECISION) / deviation_above**2
+    power = below.shape[0] * below.shape[2] - above.shape[0] * above.shape[1] + 1 - above.shape[2]
+
+    def move(state: tuple, key: Array) -> tuple[tuple, None]:
+        grow, shrink, gram_below, gram_above, triangle = state
+        key_direction, key_scale = jax.random.split(key)
+        direction = triangle @ jax.random.normal(key_direction, (count,))
+        direction = direction / jnp.linalg.norm(direction)
+        squares = direction @ gram_below @ direction, direction @ gram_above @ direction
+        scale = jnp.exp(log_scale_draw(key_scale, power, *squares))
+        along = jnp.outer(direction, direction)
+        larger, smaller = jnp.eye(size) + (scale - 1) * along, jnp.eye(size) + (1 / scale - 1) * along
+        return (
+            larger @ grow,
+            shrink @ smaller,
+            larger @ gram_below @ larger,
+            smaller @ gram_above @ smaller,
+            smaller @ triangle,
+        ), None
+
+    # One direction needs one draw; several mix by repetition.
+    keys = jax.random.split(key, 1 if size == 1 else MOVES_PER_VECTOR * size)
+    start = (jnp.eye(size), jnp.eye(size), gram_below, gram_above, triangle)
+    (grow, shrink, _, _, triangle), _ = jax.lax.scan(move, start, keys)
+    grow, shrink = grow - jnp.eye(size), shrink - jnp.eye(size)
+    below = below + jnp.stack([basis @ (grow @ one) for one in small_below])
+    above = above + jnp.stack([(one @ shrink) @ basis.T for one in small_above])
+    return below, above, (basis @ triangle).T.reshape(vectors.shape)
+
+
+def log_scale_draw(key: Array, power: float, below: Array, above: Array) -> Array:
+    """t from exp(power·t − (below·e^{2t} + above·e^{−2t})/2), by one Metropolis step from t = 0.
+
+    The proposal does not depend on where the step starts: a logistic law at the mode, with tails heavier than the
+    target's, so that hardly any step is refused and none can be refused for long.
+    """
+    key_proposal, key_accept = jax.random.split(key)
+
+    def target(t: Array) -> Array:
+        return power * t - (below * jnp.exp(2 * t) + above * jnp.exp(-2 * t)) / 2
+
+    root = jnp.sqrt(power**2 + 4 * below * above)
+    # e^{2t} at the mode, from whichever form of the quadratic's root does not cancel.
+    square = (power + root) / (2 * below) if power > 0 else 2 * above / (root - power)
+    mode = jnp.log(square) / 2
+    # A logistic law of scale 0.6 has about the spread of a standard normal one.
+    width = 0.6 / jnp.sqrt(2 * root)
+
+    def proposal(t: Array) -> Array:
+        return -(t - mode) / width - 2 * jax.nn.softplus(-(t - mode) / width)
+
+    proposed = mode + width * jax.random.logistic(key_proposal)
+    start = jnp.zeros_like(mode)
+    gain = target(proposed) - target(start) + proposal(start) - proposal(proposed)
+    return jnp.where(jnp.log(jax.random.uniform(key_accept)) < gain, proposed, start)
+
+
+def turned(
+    key: Array, data: PathData, problem: Problem, above: Array, blocks: Sequence[Array], layer: int
+) -> Float[Array, "head out in"]:
+    """Move one block above V⁰ with V⁰ integrated out: the labels are then N(0, K(U) + τI), with U linear in W ⊗ W.
+
+    A slice of the ellipse W cos θ + W' sin θ, W' ~ prior (Murray, Adams & MacKay 2010), where only the rows of W in the
+    span of the path vectors above it matter and move. Without this U moves by 1/√N0 of itself per sweep: given V⁰,
+    which has N0 numbers in each direction, its scale is known to that accuracy.
+    """
+    arch, block = data.structure, blocks[layer + 1]
+    key_other, key_slice = jax.random.split(key)
+    basis, triangle = jnp.linalg.qr(above.reshape(-1, above.shape[-1]).T)
+    rows = jnp.stack([jnp.matmul(basis.T, one, precision=MATMUL_PRECISION) for one in block])
+    other = data.deviations[layer + 1] * jax.random.normal(key_other, rows.shape)
+    small = triangle.T.reshape(*above.shape[:2], -1)
+
+    def path_rows(rows: Array, passing: Array) -> Float[Array, "row in"]:
+        vectors = vectors_below(arch, small, rows, layer, passing)
+        for lower in reversed(range(layer)):
+            vectors = step_down(arch, vectors, blocks[lower + 1], lower)
+        return vectors.reshape(-1, arch.widths[0]) / jnp.asarray(row_scales(arch))[:, None]
+
+    still = jnp.zeros_like(above)
+    parts = [path_rows(rows, still), path_rows(other, still)]
+    if arch.skip and layer < arch.layers:
+        parts.append(path_rows(jnp.zeros_like(rows), above))
+    # Only inner products matter: the vectors in a basis of their span.
+    compact = jnp.linalg.qr(jnp.concatenate(parts).T, mode="r").T
+    now, then, *rest = jnp.split(compact, len(parts))
+
+    def log_likelihood(angle: Array) -> Array:
+        factor = jnp.cos(angle) * now + jnp.sin(angle) * then + sum(rest)
+        return -reachable_energy(problem, factor, data.temperature) / 2
+
+    angle = slice_angle(key_slice, log_likelihood)
+    change = (jnp.cos(angle) - 1) * rows + jnp.sin(angle) * other
+    return block + jnp.stack([jnp.matmul(basis, one, precision=MATMUL_PRECISION) for one in change])
+
+
+def slice_angle(key: Array, log_likelihood: Callable[[Array], Array]) -> Array:
+    """An angle on the ellipse whose likelihood is above a random level under that at angle 0, by shrinking."""
+    key_level, key_angle, key_shrink = jax.random.split(key, 3)
+    level = log_likelihood(jnp.zeros(())) + jnp.log(jax.random.uniform(key_level))
+    key_place, key_first = jax.random.split(key_angle)
+    upper = FIRST_INTERVAL * jax.random.uniform(key_place)
+    lower = upper - FIRST_INTERVAL
+    first = lower + FIRST_INTERVAL * jax.random.uniform(key_first)
+
+    def refused(state: tuple) -> Array:
+        angle, lower, upper, _ = state
+        # The interval shrinks to angle 0, which is above the level; rounding must not make this endless. A likelihood
+        # of NaN, from a covariance that rounding made indefinite, is refused.
+        return ~(log_likelihood(angle) >= level) & (upper - lower > SMALLEST_INTERVAL)
+
+    def shrink(state: tuple) -> tuple:
+        angle, lower, upper, key = state
+        key, now = jax.random.split(key)
+        lower, upper = jnp.where(angle < 0, angle, lower), jnp.where(angle < 0, upper, angle)
+        return lower + (upper - lower) * jax.random.uniform(now), lower, upper, key
+
+    start = (first, lower, upper, key_shrink)
+    angle, lower, upper, _ = jax.lax.while_loop(refused, shrink, start)
+    return jnp.where(upper - lower > SMALLEST_INTERVAL, angle, 0.0)

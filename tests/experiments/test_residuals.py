@@ -1,0 +1,206 @@
+"""Skips and normalisation at a tiny size: the data, the files, going on after an interruption, and bad settings."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from thermoformer.experiments import EXPERIMENTS, residuals
+from thermoformer.experiments.markov import FOUR_PATHS, sequences_and_attention
+from thermoformer.experiments.residuals import ResidualsConfig, normalised_tokens, residuals_data, run_residuals
+from thermoformer.experiments.residuals_table import EXACT_KINDS, INPUT_NORM, KINDS, NORM_INSIDE, PLAIN, SKIPS, slug
+from thermoformer.learning import PathFeatures, head_scores, solve
+
+from .test_page import assert_self_contained
+
+# So few and wide tokens that features have the same rank with and without normalisation: one compilation serves both.
+TINY = ResidualsConfig(
+    seeds=1,
+    training_examples=6,
+    test_examples=20,
+    tokens=5,
+    feature_width=34,
+    exact_draws=100,
+    sampled_draws=300,
+    inside_draws=50,
+)
+TABLED = ("accuracy", "bias", "seconds", "mixed", "note", "r_hat", "effective", "gradients")
+
+
+@pytest.fixture(scope="module")
+def point() -> xr.Dataset:
+    """One real point: every other test makes its points from this one."""
+    return residuals.residuals_point(TINY, 0, 10)
+
+
+@pytest.fixture
+def computed(monkeypatch, point) -> list[tuple[int, int]]:
+    """The (repetition, width) pairs that would have been computed; accuracies tell them apart."""
+    calls: list[tuple[int, int]] = []
+
+    def pretended(config, index, width, *, progress):
+        for number, kind in enumerate(KINDS):
+            progress(number, len(KINDS), kind)
+        calls.append((index, width))
+        return point.assign(accuracy=point.accuracy * (1 - 0.01 * index - 0.001 * width))
+
+    monkeypatch.setattr(residuals, "residuals_point", pretended)
+    return calls
+
+
+def test_dataset_has_the_documented_variables(computed):
+    dataset = residuals_data(dataclasses.replace(TINY, seeds=2, widths=(10, 20)))
+    assert computed == [(0, 10), (0, 20), (1, 10), (1, 20)]
+    for name in TABLED:
+        assert dataset[name].dims == ("seed", "width", "kind", "approach"), name
+    assert dataset.distance.dims == dataset.noise.dims == ("seed", "width", "kind", "approach", "quantity")
+    assert dataset.order_parameter_plain.shape == (2, 2, 3, 4, 4)
+    assert dataset.order_parameter_skips.shape == dataset.order_parameter_skips_input_norm.shape == (2, 2, 3, 9, 9)
+    assert dataset.path_skips.values[:2].tolist() == ["skip→skip", "skip→uniform"]
+    assert dataset.converged.dtype == bool and dataset.converged.all()
+    assert all(variable.attrs["long_name"] for variable in dataset.data_vars.values())
+    np.testing.assert_allclose(
+        dataset.accuracy.sel(seed=1, width=20), 0.97 / 0.99 * dataset.accuracy.isel(seed=0, width=0)
+    )
+
+
+def test_theory_of_each_kind_is_solved_on_its_own_tokens(point):
+    x, attention, labels = sequences_and_attention(TINY.task(), 0, 0)
+    for kind, tokens in {PLAIN: x, SKIPS: x, INPUT_NORM: normalised_tokens(x)}.items():
+        arch = TINY.architecture(kind, 10)
+        features = PathFeatures.from_attention(tokens, attention, skip=arch.skip)
+        solution = solve(arch, features[:6], labels[:6], temperature=TINY.temperature)
+        order = point[f"order_parameter_{slug(kind)}"].sel(approach="theory")
+        np.testing.assert_allclose(order, solution.order_parameter, atol=1e-6)
+        at = point.sel(kind=kind, approach="theory")
+        np.testing.assert_allclose(at["mean"], solution.predict(features[6:]).mean, atol=1e-6)
+        scores = head_scores(arch, solution.order_parameter).values
+        np.testing.assert_allclose(point.head_score.sel(theory_kind=kind, approach="theory"), scores, atol=1e-6)
+    assert point.path_skips.values.tolist() == list(TINY.architecture(SKIPS, 10).path_names(FOUR_PATHS.heads))
+
+
+def test_norm_inside_is_compared_with_the_theory_with_skips(point):
+    both = point[["mean", "variance", "accuracy"]].sel(kind=[SKIPS, NORM_INSIDE])
+    expected = both.isel(kind=0, drop=True)
+    found = both.isel(kind=1, drop=True)
+    for approach in ("theory", "exact"):
+        xr.testing.assert_equal(found.sel(approach=approach), expected.sel(approach=approach))
+    assert not np.allclose(found["mean"].sel(approach="sampled"), expected["mean"].sel(approach="sampled"))
+    np.testing.assert_allclose(
+        point.inside_distance.sel(theory_kind=SKIPS), point.distance.sel(kind=NORM_INSIDE, approach="theory")
+    )
+
+
+def test_exact_posterior_and_networks_agree_and_norm_inside_is_told_apart(point):
+    exact = point.sel(approach="exact", quantity="mean")
+    ratio = (exact.distance / exact.noise).sel(kind=list(EXACT_KINDS))
+    assert (ratio < 3).all(), "within Monte-Carlo noise"
+    inside = exact.sel(kind=NORM_INSIDE)
+    assert inside.distance > 2 * inside.noise
+    assert point.distance.sel(approach="sampled").isnull().all()
+    assert point.mixed.sel(approach="theory").isnull().all()
+    assert set(np.unique(point.mixed.sel(approach=["exact", "sampled"]))) <= {0.0, 1.0}
+    assert ((point.mixed == 0) == (point.note != "")).all()
+
+
+def test_layer_norm_of_tokens():
+    x, _, _ = sequences_and_attention(TINY.task(), 0, 0)
+    tokens = normalised_tokens(x)
+    np.testing.assert_allclose(tokens.mean(axis=-1), 0, atol=1e-12)
+    np.testing.assert_allclose(tokens.std(axis=-1), 1)
+    np.testing.assert_allclose(normalised_tokens(3 * x + 2), tokens, atol=1e-10)
+    with pytest.raises(ValueError, match=r"x: got shape \(2,\); expected 3 axes \[example, token, feature\]"):
+        normalised_tokens([1.0, 2.0])
+
+
+@pytest.mark.parametrize(("seeds", "widths"), [(1, (10,)), (2, (10, 20))])
+def test_run_writes_data_figures_table_and_page(tmp_path, computed, seeds, widths):
+    config = dataclasses.replace(TINY, seeds=seeds, widths=widths)
+    reports = []
+    page = run_residuals(config, tmp_path / "out", progress=lambda *report: reports.append(report))
+    assert page == tmp_path / "out" / "residuals.html"
+    stems = ("accuracy", "distances", "predictions", "order_parameters", "head_scores")
+    figures = {f"{stem}.{end}" for stem in stems for end in ("png", "svg")}
+    assert {file.name for file in page.parent.iterdir()} == {
+        "residuals.nc",
+        "residuals.html",
+        "residuals.csv",
+        *figures,
+    }
+    assert_self_contained(page)
+    points = seeds * len(widths)
+    assert reports[0] == (0, 4 * points, f"N = 10, seed 1 of {seeds}: plain")
+    assert reports[-1] == (4 * points, 4 * points, "done")
+    assert [done for done, _, _ in reports] == sorted(done for done, _, _ in reports)
+    with (tmp_path / "out" / "residuals.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == len(widths) * len(KINDS) * 3
+    assert all(float(row["distance_mean_percent"]) > 0 for row in rows if row["approach"] != "sampled")
+
+
+def test_an_interrupted_run_goes_on_and_seeds_and_widths_are_added(tmp_path, computed):
+    file = tmp_path / "residuals.nc"
+    config = dataclasses.replace(TINY, seeds=2, widths=(10, 20))
+
+    def interrupt(done, total, message):
+        if done == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        residuals_data(config, file=file, progress=interrupt)
+    assert computed == [(0, 10), (0, 20)]
+    computed.clear()
+    resumed = residuals_data(config, file=file)
+    assert computed == [(1, 10), (1, 20)]
+    xr.testing.assert_allclose(resumed, residuals_data(config))
+    computed.clear()
+    wider = residuals_data(dataclasses.replace(config, widths=(10, 20, 40)), file=file)
+    assert computed == [(0, 40), (1, 40)] and wider.width.values.tolist() == [10, 20, 40]
+    computed.clear()
+    assert residuals_data(dataclasses.replace(config, seeds=1), file=file).sizes["seed"] == 2
+    assert not computed
+    with pytest.warns(UserWarning, match="other settings"):
+        residuals_data(dataclasses.replace(config, temperature=0.1), file=file)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_registered_experiment_runs_at_both_sizes(tmp_path, monkeypatch, quick):
+    seen = []
+    monkeypatch.setattr(residuals, "run_residuals", lambda config, out, *, progress: seen.append(config) or out)
+    assert EXPERIMENTS["residuals"].run(tmp_path, quick=quick, seed=3) == tmp_path
+    assert seen == [ResidualsConfig.quick(3) if quick else ResidualsConfig(seed=3)]
+
+
+def test_the_page_says_what_has_not_mixed_and_what_did_not_converge(tmp_path, computed, point, monkeypatch):
+    spoiled = point.assign(
+        mixed=point.mixed * 0, note=(point.note.dims, np.where(point.mixed.isnull(), "", "too few draws")),
+        converged=point.converged & False,
+    )  # fmt: skip
+    monkeypatch.setattr(residuals, "residuals_point", lambda *arguments, **options: spoiled)
+    text = run_residuals(TINY, tmp_path).read_text()
+    assert text.count("had not mixed (the first: too few draws)") == 3
+    assert "3 solutions of the theory did not reach the solver" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": 0}, "seeds: got 0; expected a whole number, 1 or more"),
+        ({"seed": -1}, "seed: got -1; expected a whole number, zero or more"),
+        ({"widths": ()}, r"widths: got \(\); expected at least one width, in ascending order"),
+        ({"widths": (20, 10)}, r"widths: got \(20, 10\); expected at least one width, in ascending order"),
+        ({"inside_draws": 0}, "inside_draws: got 0; expected a whole number, 1 or more"),
+        ({"chains": 1.5}, "chains: got 1.5; expected a whole number, 1 or more"),
+        ({"temperature": 0.0}, "temperature: got 0.0; expected a number above 0"),
+        ({"variance": -1.0}, "variance: got -1.0; expected a number above 0"),
+        ({"training_examples": 0}, "training_examples: got 0; expected a whole number, 1 or more"),
+        ({"feature_width": 7}, "feature_width: got 7; expected an even number"),
+    ],
+)
+def test_bad_config(changes, message):
+    with pytest.raises(ValueError, match=message):
+        ResidualsConfig(**changes)

@@ -1,0 +1,371 @@
+"""Width convergence: the quadrature and the orders in 1/N that it shows, and the experiment at a tiny size."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from thermoformer.experiments import EXPERIMENTS, console_progress, width_convergence
+from thermoformer.experiments.one_path import (
+    APPROACHES,
+    QUANTITIES,
+    OnePathConfig,
+    fitted_slope,
+    log_prior_density,
+    one_path_data,
+    one_path_problem,
+    quadrature_posterior,
+)
+from thermoformer.experiments.width_convergence import (
+    WidthConvergenceConfig,
+    duration,
+    expected_seconds,
+    markov_point,
+    run_width_convergence,
+    width_convergence_data,
+    width_within,
+)
+from thermoformer.experiments.width_convergence_report import percent, within_sentence, write_report
+from thermoformer.learning import Architecture, PathFeatures, Posterior, gaussian_process
+from thermoformer.learning.comparison import METHODS, Comparison, compare
+
+from .test_page import assert_self_contained
+
+TINY = WidthConvergenceConfig(
+    seeds=2,
+    widths=(4, 8),
+    sampled_widths=(4,),
+    test_examples=10,
+    tokens=4,
+    feature_width=6,
+)
+
+
+class FakePosterior(Posterior):
+    """The predictions and U of a solution, moved a little, with Monte-Carlo errors."""
+
+    def predict(self, features):
+        return self.draws
+
+    def predictor_draws(self, features):
+        raise NotImplementedError
+
+
+def fake_compare(arch, features, labels, test, test_labels, *, temperature, key, methods, draws, chains, progress):
+    """A comparison without any search or sampler: every method is the Gaussian process, moved by a factor."""
+    progress(0, 1, "nothing")
+    limit = gaussian_process(arch, features, labels, temperature=temperature)
+    truth = limit.predict(test)
+    factors = {"gaussian process": 2.0, "saddle": 1 + 1 / arch.widths[0], "one-loop": 1 + 1 / arch.widths[0] ** 2}
+    diagnostics = SimpleNamespace(mixed=True, reason="")
+    results, predictions = {}, {}
+    for name in methods:
+        factor = factors.get(name, 1.0)
+        moved = dataclasses.replace(truth, mean=factor * truth.mean, variance=factor**2 * truth.variance)
+        results[name] = dataclasses.replace(limit, order_parameter=factor * limit.order_parameter)
+        if name not in factors:
+            moved = dataclasses.replace(moved, mean_error=0.001 + 0 * truth.mean, variance_error=0.001 + 0 * truth.mean)
+            error = 0.001 * np.ones_like(limit.order_parameter)
+            results[name] = FakePosterior(arch, temperature, limit.order_parameter, error, diagnostics, moved)
+        predictions[name] = moved
+    seconds = dict.fromkeys(methods, 1.0)
+    return Comparison(arch, temperature, results, predictions, test_labels, "exact", seconds, {}, {})
+
+
+@pytest.fixture
+def computed(monkeypatch) -> list[tuple[int, int]]:
+    """The (repetition, width) pairs that were really computed, all of them with `fake_compare`."""
+    calls: list[tuple[int, int]] = []
+    original = width_convergence.markov_point
+
+    def counted(config, index, width, *, progress):
+        calls.append((index, width))
+        return original(config, index, width, progress=progress)
+
+    monkeypatch.setattr(width_convergence, "compare", fake_compare)
+    monkeypatch.setattr(width_convergence, "markov_point", counted)
+    return calls
+
+
+@pytest.fixture(scope="module")
+def one_path() -> xr.Dataset:
+    # Two widths and not more: each is compiled anew.
+    return one_path_data(OnePathConfig(widths=(16, 256), data_sets=4))
+
+
+@pytest.mark.parametrize("width", [1, 4, 100])
+def test_prior_of_one_path_is_normalised_with_the_right_mean(width):
+    w = np.linspace(-60, 5, 200_001)
+    density = np.exp(log_prior_density(w, width)) * (w[1] - w[0])
+    assert density.sum() == pytest.approx(1, abs=1e-10)
+    assert density @ np.exp(2 * w) == pytest.approx(1, abs=1e-10)  # E[r1² r2²] = 1
+    assert density @ np.exp(4 * w) == pytest.approx((1 + 2 / width) ** 2, rel=1e-10)  # E[χ⁴] = N² + 2N
+
+
+@pytest.mark.parametrize("width", [1, 4, 64])
+def test_quadrature_has_converged(width):
+    config = OnePathConfig()
+    features, labels, test = one_path_problem(config, width, 0)
+    given = (Architecture((1,), width, variances=(1.3, 0.7, 1.1)), features, labels)
+    coarse, usual, fine = (quadrature_posterior(*given, temperature=0.3, nodes=nodes) for nodes in (200, 400, 2000))
+    for other in (coarse, usual):
+        assert other.log_evidence == pytest.approx(fine.log_evidence, abs=1e-10)
+        np.testing.assert_allclose(other.predict(test).mean, fine.predict(test).mean, atol=1e-11)
+        np.testing.assert_allclose(other.predict(test).variance, fine.predict(test).variance, rtol=1e-10)
+
+
+def test_quadrature_against_draws_from_the_prior():
+    features, labels, test = one_path_problem(OnePathConfig(), 5, 0)
+    arch = Architecture((1,), 5)
+    exact = quadrature_posterior(arch, features, labels, temperature=0.3)
+    generator = np.random.default_rng(0)
+    order = np.prod(generator.chisquare(5, size=(2, 200_000)) / 5, axis=0)
+    inputs, new = (np.asarray(each.values)[:, 0] / np.sqrt(10) for each in (features, test))
+    values, vectors = np.linalg.eigh(inputs @ inputs.T)
+    rotated = vectors.T @ labels
+    spread = order[:, None] * values + 0.3
+    likelihood = np.exp(-0.5 * np.sum(np.log(2 * np.pi * spread) + rotated**2 / spread, axis=1))
+    assert exact.log_evidence == pytest.approx(np.log(likelihood.mean()), abs=0.01)
+    weights = likelihood / likelihood.sum()
+    assert exact.order_parameter[0, 0] == pytest.approx(weights @ order, rel=0.02)
+    means = (order[:, None] / spread * rotated) @ (vectors.T @ (inputs @ new.T))
+    np.testing.assert_allclose(exact.predict(test).mean, weights @ means, atol=0.01)
+
+
+def test_no_data_leave_the_prior():
+    features = PathFeatures.from_attentioned_inputs(np.zeros((3, 1, 4)))
+    nothing = quadrature_posterior(Architecture((1,), 4), features, [1.0, 2.0, 3.0], temperature=0.5)
+    assert nothing.order_parameter[0, 0] == pytest.approx(1, abs=1e-12)
+    assert nothing.log_evidence == pytest.approx(-0.5 * (3 * np.log(2 * np.pi * 0.5) + 14 / 0.5), abs=1e-11)
+
+
+def test_errors_fall_with_the_promised_orders(one_path):
+    for quantity in QUANTITIES[:2]:
+        errors = one_path.error.sel(quantity=quantity)
+        assert fitted_slope(errors.sel(approach="saddle")) == pytest.approx(-1, abs=0.15)
+        assert fitted_slope(errors.sel(approach="one-loop")) == pytest.approx(-2, abs=0.2)
+        assert abs(fitted_slope(errors.sel(approach="gaussian process"))) < 0.4, "at fixed P/N it stays wrong"
+    assert fitted_slope(one_path.evidence_error.sel(approach="one-loop")) == pytest.approx(-1, abs=0.3)
+    assert (one_path.error.sel(approach="one-loop", width=256, quantity="mean") < 1e-5).all()
+
+
+def test_one_path_goes_on_and_takes_more_widths(tmp_path, monkeypatch):
+    from thermoformer.experiments import one_path as module
+
+    calls = []
+
+    def counted(config, width):
+        calls.append(width)
+        errors = np.ones((config.data_sets, 3, 3))
+        return xr.Dataset({"error": (("seed", "approach", "quantity"), errors)})
+
+    monkeypatch.setattr(module, "_width_data", counted)
+    config, file = OnePathConfig(widths=(4, 16)), tmp_path / "one_path.nc"
+
+    def interrupt(done, total, message):
+        if done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        one_path_data(config, file=file, progress=interrupt)
+    assert calls == [4]
+    more = one_path_data(dataclasses.replace(config, widths=(4, 8, 16)), file=file)
+    assert calls == [4, 8, 16] and more.width.values.tolist() == [4, 8, 16]
+
+
+def test_a_point_has_every_approach_on_the_task(monkeypatch):
+    # The cheapest stands for all: what matters here is the task that comes in and the table that goes out.
+    def without_searches(*given, methods, **options):
+        return compare(*given, methods=METHODS[:1], **options)
+
+    monkeypatch.setattr(width_convergence, "compare", without_searches)
+    point = markov_point(TINY, 0, 8)
+    assert point.approach.values.tolist() == list(METHODS)
+    assert point.path.values.tolist() == ["good→uniform", "good→random", "random→uniform", "random→random"]
+    assert np.isfinite(point["mean"].sel(approach="gaussian process")).all()
+    assert np.isnan(point["mean"].sel(approach="exact")).all() and np.isnan(point.error).all()
+    np.testing.assert_array_equal(point.order_parameter.sel(approach="gaussian process"), np.eye(4))
+
+
+def test_data_have_errors_against_both_references(computed):
+    dataset = width_convergence_data(TINY)
+    assert computed == [(0, 4), (0, 8), (1, 4), (1, 8)], "cheap widths first"
+    assert dict(dataset.sizes) == {
+        "seed": 2, "width": 2, "approach": 5, "example": 10, "path": 4, "path_other": 4, "reference": 2, "quantity": 3,
+    }  # fmt: skip
+    exact = dataset.error.sel(reference="exact")
+    np.testing.assert_allclose(exact.sel(approach="saddle", width=8), 1 / 8)
+    np.testing.assert_allclose(exact.sel(approach="one-loop", width=4, quantity="mean"), 1 / 16)
+    assert np.isnan(exact.sel(approach=["exact", "sampled"])).all()
+    sampled = dataset.error.sel(reference="sampled")
+    assert np.isfinite(sampled.sel(approach="exact", width=4)).all() and np.isnan(sampled.sel(width=8)).all()
+    # Against sampled networks the exact posterior's own noise counts too.
+    noise = dataset.noise.sel(reference="sampled", width=4, quantity="mean")
+    np.testing.assert_allclose(noise.sel(approach="exact"), np.sqrt(2) * noise.sel(approach="saddle"))
+    assert all(variable.attrs["long_name"] for variable in dataset.data_vars.values())
+
+
+def test_threads_give_the_same_numbers(computed, tmp_path):
+    alone = width_convergence_data(TINY)
+    together = width_convergence_data(TINY, workers=2, file=tmp_path / "data.nc")
+    names = [name for name in alone.data_vars if name != "point_seconds"]
+    xr.testing.assert_equal(alone[names].drop_attrs(), together[names].drop_attrs())
+    assert len(computed) == 8
+
+
+def test_an_interrupted_run_goes_on(computed, tmp_path):
+    file = tmp_path / "data.nc"
+
+    def interrupt(done, total, message):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        width_convergence_data(TINY, file=file, progress=interrupt)
+    assert computed == [(0, 4), (0, 8), (1, 4)]
+    computed.clear()
+    assert width_convergence_data(TINY, file=file).sizes["seed"] == 2
+    assert computed == [(1, 8)], "finished points are not computed again"
+    computed.clear()
+    wider = dataclasses.replace(TINY, widths=(4, 8, 12), seeds=1)
+    assert width_convergence_data(wider, file=file).sizes["seed"] == 1, "only repetitions with every width"
+    assert computed == [(0, 12)], "widths can be added"
+
+
+def test_a_failure_in_a_thread_ends_the_others(computed, monkeypatch):
+    def fail_at_four(config, index, width, *, progress):
+        if width == 4:
+            raise RuntimeError("broken")
+        while True:
+            progress(0, 1, "running")
+
+    monkeypatch.setattr(width_convergence, "markov_point", fail_at_four)
+    with pytest.raises(RuntimeError, match="broken"):
+        width_convergence_data(TINY, workers=2)
+
+
+def test_run_writes_data_figures_tables_and_page(tmp_path, computed, one_path, monkeypatch):
+    reports = []
+    monkeypatch.setattr(width_convergence, "one_path_data", lambda config, *, file, progress: one_path)
+    page = run_width_convergence(TINY, tmp_path / "out", progress=lambda *report: reports.append(report))
+    stems = ("one_path", "against_exact", "against_sampled", "comparison")
+    expected = {"width_convergence.nc", "width_convergence.html", "errors.csv", "one_path.csv"}
+    expected |= {f"{stem}.{end}" for stem in stems for end in ("png", "svg")}
+    assert {file.name for file in page.parent.iterdir()} == expected
+    assert_self_contained(page)
+    text = page.read_text()
+    assert "Saddle, mean: not within 1 % of the exact one up to N = 8 (12 % there)" in text
+    assert any("on two cores" in message for _, _, message in reports), "what a point costs is said before it starts"
+    assert any("the last of this width took" in message for _, _, message in reports)
+    assert reports[-1] == (4, 4, "done")
+    with (page.parent / "errors.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 2 * 2 * 3 * 3 + 2 * 4 * 3
+    with (page.parent / "one_path.csv").open() as stream:
+        assert len(list(csv.DictReader(stream))) == 2 * 4 * len(APPROACHES)
+
+
+def test_page_without_sampled_networks(tmp_path, computed, one_path):
+    config = dataclasses.replace(TINY, sampled_widths=(), seeds=1)
+    page = write_report(width_convergence_data(config), one_path, config, tmp_path)
+    assert not (tmp_path / "against_sampled.png").exists() and "at no width" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [
+        ([0.1, 0.01, 0.001], 100.0),
+        ([0.1, 0.001, 0.001], 31.622777),
+        ([0.005, 0.02, 0.005], 316.227766),
+        ([0.005, 0.004, 0.003], 10.0),
+        ([0.1, 0.05, 0.02], None),
+        ([np.nan, 0.001, 0.001], 100.0),
+    ],
+)
+def test_width_within(errors, expected):
+    found = width_within(np.array([10, 100, 1000]), np.array(errors))
+    assert found is None if expected is None else found == pytest.approx(expected)
+
+
+def test_words_say_what_noise_hides():
+    widths = np.array([10, 100])
+    small = np.array([1e-4, 1e-4])
+    assert within_sentence(widths, np.array([0.05, 0.02]), small) == (
+        "not within 1 % of the exact one up to N = 100 (2.0 % there)."
+    )
+    hidden = within_sentence(widths, np.array([0.02, 0.005]), np.array([0.02, 0.001]))
+    assert "at the latest from about N = 32 on" in hidden
+    assert "not told from the Monte-Carlo noise at N = 10, where that is up to 2.0 %" in hidden
+    assert "at every width" in within_sentence(widths, np.array([0.005, 0.001]), small)
+    assert percent(0.5) == "50 %" and percent(0.0) == "0 %" and percent(np.nan) == "unknown"
+
+
+def test_cost_grows_with_width_and_is_said_in_words():
+    config = WidthConvergenceConfig()
+    costs = [expected_seconds(config, width) for width in (300, 1000)]
+    assert 600 < costs[0] < costs[1]
+    assert (duration(40), duration(600), duration(7200)) == ("40 s", "10 min", "2.0 h")
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_registered_experiment_runs_at_both_sizes(tmp_path, monkeypatch, computed, quick):
+    def tiny_run(config, out, *, workers, progress):
+        assert config.seed == config.one_path.seed == 3
+        assert config == WidthConvergenceConfig.quick(3) if quick else config.widths[-1] == 1000 and config.seeds == 5
+        assert workers in (1, 2)
+        return out / "page"
+
+    monkeypatch.setattr(width_convergence, "run_width_convergence", tiny_run)
+    with console_progress() as progress:
+        page = EXPERIMENTS["width-convergence"].run(tmp_path, quick=quick, seed=3, progress=progress)
+    assert page == tmp_path / "page"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: WidthConvergenceConfig(seeds=0), "seeds: got 0; expected a whole number, 1 or more"),
+        (lambda: WidthConvergenceConfig(seed=-1), "seed: got -1; expected a whole number, zero or more"),
+        (lambda: WidthConvergenceConfig(widths=()), r"widths: got \(\); expected at least one width, in ascending"),
+        (lambda: WidthConvergenceConfig(widths=(9, 4)), r"widths: got \(9, 4\); expected at least one width, in asc"),
+        (
+            lambda: WidthConvergenceConfig(sampled_widths=(5,)),
+            r"sampled_widths: got \(5,\); expected some of the widths",
+        ),
+        (lambda: WidthConvergenceConfig(temperature=0.0), "temperature: got 0.0; expected a number above 0"),
+        (lambda: width_convergence_data(TINY, workers=0), "workers: got 0; expected a whole number, 1 or more"),
+        (lambda: OnePathConfig(data_sets=0), "data_sets: got 0; expected a whole number, 1 or more"),
+        (lambda: OnePathConfig(widths=(0,)), "widths: got 0; expected a whole number, 1 or more"),
+        (lambda: OnePathConfig(temperature=0.0), "temperature: got 0.0; expected a number above 0"),
+        (
+            lambda: fitted_slope(xr.DataArray([[1.0]], {"width": [16]}, ("seed", "width"))),
+            "error: got 1 widths of 16 or more; expected two or more",
+        ),
+    ],
+)
+def test_bad_settings(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"arch": Architecture((2,), 4)}, "arch: got .*; expected one layer with one head"),
+        ({"arch": Architecture((1,), (4, 5))}, "arch: got .*; expected one layer with one head, equal widths"),
+        ({"features": PathFeatures.from_attentioned_inputs(np.ones((3, 2, 4)))}, "features: got 2 paths; expected one"),
+        ({"labels": [1.0]}, "labels: got 1 labels; expected 3"),
+        ({"temperature": 0.0}, "temperature: got 0.0; expected a number above 0"),
+        ({"nodes": 10}, "nodes: got 10; expected 50 or more"),
+    ],
+)
+def test_bad_input_of_the_quadrature(changes, message):
+    features = PathFeatures.from_attentioned_inputs(np.ones((3, 1, 4)))
+    given = {"arch": Architecture((1,), 4), "features": features, "labels": np.ones(3), "temperature": 0.3}
+    with pytest.raises(ValueError, match=message):
+        quadrature_posterior(**(given | changes))
