@@ -15,26 +15,29 @@ from thermoformer.experiments.residuals import ResidualsConfig, normalised_token
 from thermoformer.experiments.residuals_table import EXACT_KINDS, INPUT_NORM, KINDS, NORM_INSIDE, PLAIN, SKIPS, slug
 from thermoformer.learning import PathFeatures, head_scores, solve
 
+from .pretended import NOISE, REASON, pretend_to_sample
 from .test_page import assert_self_contained
 
-# So few and wide tokens that features have the same rank with and without normalisation: one compilation serves both.
 TINY = ResidualsConfig(
     seeds=1,
-    training_examples=6,
+    training_examples=10,
     test_examples=20,
     tokens=5,
-    feature_width=34,
-    exact_draws=100,
-    sampled_draws=300,
+    feature_width=6,
+    exact_draws=30,
+    sampled_draws=40,
     inside_draws=50,
+    inside_warmup=50,
 )
 TABLED = ("accuracy", "bias", "seconds", "mixed", "note", "r_hat", "effective", "gradients")
 
 
 @pytest.fixture(scope="module")
 def point() -> xr.Dataset:
-    """One real point: every other test makes its points from this one."""
-    return residuals.residuals_point(TINY, 0, 10)
+    """One point with real theory and real networks with norm inside: every other test makes its points from it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(residuals, "beside_theory", pretend_to_sample)
+        return residuals.residuals_point(TINY, 0, 10, workers=2)
 
 
 @pytest.fixture
@@ -42,7 +45,7 @@ def computed(monkeypatch, point) -> list[tuple[int, int]]:
     """The (repetition, width) pairs that would have been computed; accuracies tell them apart."""
     calls: list[tuple[int, int]] = []
 
-    def pretended(config, index, width, *, progress):
+    def pretended(config, index, width, *, workers, progress):
         for number, kind in enumerate(KINDS):
             progress(number, len(KINDS), kind)
         calls.append((index, width))
@@ -73,11 +76,11 @@ def test_theory_of_each_kind_is_solved_on_its_own_tokens(point):
     for kind, tokens in {PLAIN: x, SKIPS: x, INPUT_NORM: normalised_tokens(x)}.items():
         arch = TINY.architecture(kind, 10)
         features = PathFeatures.from_attention(tokens, attention, skip=arch.skip)
-        solution = solve(arch, features[:6], labels[:6], temperature=TINY.temperature)
+        solution = solve(arch, features[:10], labels[:10], temperature=TINY.temperature)
         order = point[f"order_parameter_{slug(kind)}"].sel(approach="theory")
         np.testing.assert_allclose(order, solution.order_parameter, atol=1e-6)
         at = point.sel(kind=kind, approach="theory")
-        np.testing.assert_allclose(at["mean"], solution.predict(features[6:]).mean, atol=1e-6)
+        np.testing.assert_allclose(at["mean"], solution.predict(features[10:]).mean, atol=1e-6)
         scores = head_scores(arch, solution.order_parameter).values
         np.testing.assert_allclose(point.head_score.sel(theory_kind=kind, approach="theory"), scores, atol=1e-6)
     assert point.path_skips.values.tolist() == list(TINY.architecture(SKIPS, 10).path_names(FOUR_PATHS.heads))
@@ -95,16 +98,42 @@ def test_norm_inside_is_compared_with_the_theory_with_skips(point):
     )
 
 
-def test_exact_posterior_and_networks_agree_and_norm_inside_is_told_apart(point):
-    exact = point.sel(approach="exact", quantity="mean")
-    ratio = (exact.distance / exact.noise).sel(kind=list(EXACT_KINDS))
-    assert (ratio < 3).all(), "within Monte-Carlo noise"
-    inside = exact.sel(kind=NORM_INSIDE)
+def test_distances_are_from_sampled_networks_with_their_noise(point):
+    at = point.sel(approach="exact", quantity="mean", kind=list(EXACT_KINDS))
+    size = np.sqrt((point["mean"].sel(approach="sampled", kind=list(EXACT_KINDS)) ** 2).mean("example"))
+    np.testing.assert_allclose(at.noise, np.sqrt(2) * NOISE / size)
+    assert (at.distance < 2 * at.noise).all()
+    inside = point.sel(kind=NORM_INSIDE, approach="theory", quantity="mean")
     assert inside.distance > 2 * inside.noise
     assert point.distance.sel(approach="sampled").isnull().all()
+
+
+def test_what_samplers_say_of_themselves_is_kept(point):
     assert point.mixed.sel(approach="theory").isnull().all()
-    assert set(np.unique(point.mixed.sel(approach=["exact", "sampled"]))) <= {0.0, 1.0}
+    assert point.mixed.sel(approach="exact").values.tolist() == [1, 1, 1, 1]
+    assert point.mixed.sel(approach="sampled", kind=list(EXACT_KINDS)).values.tolist() == [0, 0, 0]
+    assert str(point.note.sel(approach="sampled", kind=PLAIN).values) == REASON
     assert ((point.mixed == 0) == (point.note != "")).all()
+    assert point.gradients.sel(approach="sampled", kind=NORM_INSIDE) > 1000
+
+
+def test_progress_says_what_norm_inside_costs(monkeypatch):
+    class Enough(Exception):
+        pass
+
+    reports = []
+
+    def report(done, total, message):
+        reports.append((done, total, message))
+        if done == 3:
+            raise Enough
+
+    monkeypatch.setattr(residuals, "beside_theory", pretend_to_sample)
+    with pytest.raises(Enough):
+        residuals.residuals_point(TINY, 0, 10, progress=report)
+    assert reports[:2] == [(0, 4, "plain"), (0, 4, "plain: exact")]
+    assert reports[-1][2] == f"{NORM_INSIDE} ({TINY.inside_cost(10)})"
+    assert ResidualsConfig().inside_cost(10) == "about 30 min on two cores, 78 s on a GPU"
 
 
 def test_layer_norm_of_tokens():
@@ -117,8 +146,8 @@ def test_layer_norm_of_tokens():
         normalised_tokens([1.0, 2.0])
 
 
-@pytest.mark.parametrize(("seeds", "widths"), [(1, (10,)), (2, (10, 20))])
-def test_run_writes_data_figures_table_and_page(tmp_path, computed, seeds, widths):
+def test_run_writes_data_figures_table_and_page(tmp_path, computed):
+    seeds, widths = 2, (10, 20)
     config = dataclasses.replace(TINY, seeds=seeds, widths=widths)
     reports = []
     page = run_residuals(config, tmp_path / "out", progress=lambda *report: reports.append(report))
@@ -170,7 +199,9 @@ def test_an_interrupted_run_goes_on_and_seeds_and_widths_are_added(tmp_path, com
 @pytest.mark.parametrize("quick", [True, False])
 def test_registered_experiment_runs_at_both_sizes(tmp_path, monkeypatch, quick):
     seen = []
-    monkeypatch.setattr(residuals, "run_residuals", lambda config, out, *, progress: seen.append(config) or out)
+    monkeypatch.setattr(
+        residuals, "run_residuals", lambda config, out, *, workers, progress: seen.append(config) or out
+    )
     assert EXPERIMENTS["residuals"].run(tmp_path, quick=quick, seed=3) == tmp_path
     assert seen == [ResidualsConfig.quick(3) if quick else ResidualsConfig(seed=3)]
 
@@ -193,6 +224,7 @@ def test_the_page_says_what_has_not_mixed_and_what_did_not_converge(tmp_path, co
         ({"seed": -1}, "seed: got -1; expected a whole number, zero or more"),
         ({"widths": ()}, r"widths: got \(\); expected at least one width, in ascending order"),
         ({"widths": (20, 10)}, r"widths: got \(20, 10\); expected at least one width, in ascending order"),
+        ({"inside_warmup": 0}, "inside_warmup: got 0; expected a whole number, 1 or more"),
         ({"inside_draws": 0}, "inside_draws: got 0; expected a whole number, 1 or more"),
         ({"chains": 1.5}, "chains: got 1.5; expected a whole number, 1 or more"),
         ({"temperature": 0.0}, "temperature: got 0.0; expected a number above 0"),

@@ -1,7 +1,8 @@
 """Brute force equals exact (learning §6–8): all weights sampled against the order parameters alone.
 
-Two samplers that share no formula past the prior and the likelihood: one moves every weight of the network, the other
-the small matrices of the Wishart chain. Predictor means, standard deviations and U must agree within Monte-Carlo error.
+One sampler moves every weight of the network, the other the small matrices of the Wishart chain. NUTS over all weights
+shares no formula with the theory past the prior and the likelihood; Gibbs, which also uses the kernel, is checked
+against NUTS elsewhere. Predictor means, standard deviations and U must agree within Monte-Carlo error.
 """
 
 from __future__ import annotations
@@ -12,15 +13,14 @@ from problems import attention_problem
 
 from thermoformer.learning import Architecture, PathFeatures, sample_order_parameters, sample_weights
 
-# heads, widths, further settings, method of the brute force
 CASES = {
     "one head, two wide": (Architecture((1,), 2), "nuts"),
     "three heads, unequal widths": (Architecture((3,), (4, 12), (1.0, 0.7, 1.5)), "gibbs"),
-    "two layers": (Architecture((2, 2), 8), "gibbs"),
+    "two layers": (Architecture((2, 2), 8), "nuts"),
     "two layers, skips": (Architecture((2, 1), 6, skip=True), "nuts"),
-    "three layers, unequal widths": (Architecture((1, 2, 1), (5, 3, 4, 6)), "gibbs"),
+    "three layers, unequal widths": (Architecture((1, 2, 1), (5, 3, 4, 6)), "nuts"),
     "three outputs": (Architecture((2,), (3, 5), (1.0, 0.7, 1.5), outputs=3), "gibbs"),
-    "three outputs, skips": (Architecture((1, 1), 5, outputs=3, skip=True), "gibbs"),
+    "three outputs, skips": (Architecture((1, 1), 5, outputs=3, skip=True), "nuts"),
     "three layers, skips, narrower than paths": (Architecture((1, 1, 2), 4, skip=True), "gibbs"),
 }
 EXAMPLES, NEW = 10, 6

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -26,6 +27,7 @@ from ..tasks import HiddenMarkovTask
 from . import store
 from .progress import Progress, silent
 from .sampled import FINITE_WIDTH_NAMES, beside_theory, finite_width_variables, whole_key
+from .threads import in_threads, usual_workers, within
 
 _TRAINING, _TEST, _HEADS, _SAMPLERS = 0, 1, 2, 3  # what a seed is for
 
@@ -142,7 +144,7 @@ class MarkovConfig:
             seed=seed,
             sampled_seeds=1,
             exact_draws=150,
-            exact_up_to=100,
+            exact_up_to=30,
             sampled_draws=1000,
             sampled_up_to=10,
         )
@@ -165,19 +167,22 @@ class MarkovConfig:
 def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
     """The experiment at its usual or quick size; returns the path of its page (see `Experiment.run`)."""
     config = MarkovConfig.quick(seed) if quick else MarkovConfig(seed=seed)
-    return run_markov(config, out, progress=progress)
+    return run_markov(config, out, workers=usual_workers(), progress=progress)
 
 
-def run_markov(config: MarkovConfig, out: str | Path, *, progress: Progress | None = None) -> Path:
+def run_markov(config: MarkovConfig, out: str | Path, *, workers: int = 1, progress: Progress | None = None) -> Path:
     """Data, figures, table and page of the experiment into a folder; returns the path of the page.
 
     Repetitions that a run with the same settings finished in this folder are reused.
+
+    Arguments:
+        workers: variants that are worked on at once.
     """
     from .markov_report import write_report  # matplotlib is slow to import: only when something is drawn
 
     out = Path(out)
     progress = progress or silent
-    dataset = markov_data(config, file=out / "markov.nc", progress=progress)
+    dataset = markov_data(config, file=out / "markov.nc", workers=workers, progress=progress)
     steps = len(dataset.seed) * len(config.variants)
     progress(steps, steps, "figures and page")
     page = write_report(dataset, config, out)
@@ -186,12 +191,13 @@ def run_markov(config: MarkovConfig, out: str | Path, *, progress: Progress | No
 
 
 def markov_data(
-    config: MarkovConfig, *, file: str | Path | None = None, progress: Progress | None = None
+    config: MarkovConfig, *, file: str | Path | None = None, workers: int = 1, progress: Progress | None = None
 ) -> xr.Dataset:
     """The numbers of the experiment.
 
     Arguments:
         file: a netCDF file to keep finished repetitions in and to go on from.
+        workers: variants that are worked on at once, each in a thread.
         progress: called as progress(done, total, message).
 
     Returns:
@@ -211,12 +217,10 @@ def markov_data(
     for index in range(config.seeds):
         if index in done:
             continue
-        parts = []
-        for number, variant in enumerate(config.variants):
-            where = f"{variant.name}, seed {index + 1} of {config.seeds}"
-            progress(step, steps, where)
-            parts.append(_variant_data(config, number, index, _within(progress, step, steps, where)))
-            step += 1
+        numbers = range(len(config.variants))
+        tasks = [partial(_reported_part, config, number, index, step, steps) for number in numbers]
+        parts = in_threads(tasks, progress, workers)
+        step += len(parts)
         one = _join_variants(config, parts).expand_dims(seed=[index])
         finished = one if finished is None else _concat([finished, one], "seed").sortby("seed")
         if file is not None:
@@ -266,9 +270,12 @@ def gp_references(variant: MarkovVariant) -> dict[str, tuple[Architecture, list[
     }
 
 
-def _within(progress: Progress, step: int, steps: int, where: str) -> Progress:
-    """Progress of a sampler inside one step: in the message, not in the count."""
-    return lambda done, total, message: progress(step, steps, f"{where}: {message}")
+def _reported_part(
+    config: MarkovConfig, variant_number: int, index: int, step: int, steps: int, progress: Progress
+) -> xr.Dataset:
+    where = f"{config.variants[variant_number].name}, seed {index + 1} of {config.seeds}"
+    progress(step + variant_number, steps, where)
+    return _variant_data(config, variant_number, index, within(progress, step + variant_number, steps, where))
 
 
 def _variant_data(
@@ -324,19 +331,17 @@ def _finite_width(
     config: MarkovConfig, variant_number: int, index: int, solution: Solution, problem: tuple, progress: Progress
 ) -> Comparison | None:
     """The exact posterior and sampled networks at the width of a solution, as far as the config asks for them."""
-    width = solution.architecture.widths[0]
-    limits = {"exact": config.exact_up_to, "sampled": config.sampled_up_to}
-    wanted = {name for name, limit in limits.items() if limit is None or width <= limit}
-    if index >= config.sampled_seeds or not wanted:
+    if index >= config.sampled_seeds:
         return None
+    width = solution.architecture.widths[0]
     return beside_theory(
         solution,
         *problem,
         key=whole_key(config.seed, index, variant_number, _SAMPLERS, width),
-        exact_draws=config.exact_draws if "exact" in wanted else None,
-        sampled_draws=config.sampled_draws if "sampled" in wanted else None,
+        exact_draws=config.exact_draws if width <= (config.exact_up_to or width) else None,
+        sampled_draws=config.sampled_draws if width <= (config.sampled_up_to or width) else None,
         chains=config.chains,
-        progress=_within(progress, 0, 1, f"N = {width}"),
+        progress=within(progress, 0, 1, f"N = {width}"),
     )
 
 

@@ -205,11 +205,9 @@ def _mixing(dataset: xr.Dataset) -> list[str]:
     for name, what in (("exact", "of the exact posterior"), ("sampled", "of sampled networks")):
         runs, failed, reason = not_mixed(dataset, name)
         if failed:
-            sentences.append(
-                f"Of {_count(runs, 'run')} {what}, {failed} had not mixed by our measure (first: {reason})."
-            )
+            sentences.append(f"Of {_count(runs, 'run')} {what}, {failed} had not mixed (the first: {reason}).")
         elif runs:
-            sentences.append(f"All {_count(runs, 'run')} {what} mixed.")
+            sentences.append(f"All runs {what} ({runs}) mixed.")
     return sentences
 
 

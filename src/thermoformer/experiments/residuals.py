@@ -21,7 +21,7 @@ import numpy as np
 import xarray as xr
 
 from .._validation import fail, positive_integer, positive_number, real_array
-from ..learning import Architecture, PathFeatures, SamplingWarning, sample_weights, solve
+from ..learning import Architecture, PathFeatures, Posterior, Prediction, SamplingWarning, sample_weights, solve
 from ..learning.comparison import Comparison
 from . import store
 from .markov import FOUR_PATHS, MarkovConfig, sequences_and_attention
@@ -39,6 +39,14 @@ from .residuals_table import (
     table_of_points,
 )
 from .sampled import SAMPLED, beside_theory, whole_key
+from .threads import in_threads, usual_workers, within
+from .width_convergence import duration
+
+# Measured for NUTS with layer norm inside: gradients per draw (P = 100, N = 10, temperature 0.01); operations per
+# second and the least time of a gradient on two CPU cores; the time of a gradient, all chains at once, on an H200 GPU.
+_GRADIENTS_PER_DRAW = 360
+_OPERATIONS_PER_SECOND, _LEAST_GRADIENT = 2e10, 2e-4
+_GPU_GRADIENT = 2.7e-4
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,8 @@ class ResidualsConfig:
         tokens, feature_width: length of the sequences and width of the token features, without start and positions.
         exact_draws: draws per chain of the exact posterior.
         sampled_draws: draws per chain of networks without layer norm inside (Gibbs).
-        inside_draws: draws per chain of networks with layer norm inside (NUTS over all weights): what a run costs.
+        inside_draws, inside_warmup: draws per chain of networks with layer norm inside (NUTS over all weights), and
+            those before them that are thrown away: what a run costs.
         chains: chains of every sampler.
 
     Example:
@@ -72,11 +81,13 @@ class ResidualsConfig:
     feature_width: int = 200
     exact_draws: int = 500
     sampled_draws: int = 4000
-    inside_draws: int = 300
+    inside_draws: int = 500
+    inside_warmup: int = 300
     chains: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "test_examples", "exact_draws", "sampled_draws", "inside_draws", "chains"):
+        draws = ("exact_draws", "sampled_draws", "inside_draws", "inside_warmup")
+        for name in ("seeds", "test_examples", "chains", *draws):
             positive_integer(name, getattr(self, name))
         if not self.widths or list(self.widths) != sorted({positive_integer("widths", width) for width in self.widths}):
             raise fail("widths", self.widths, "at least one width, in ascending order")
@@ -91,13 +102,14 @@ class ResidualsConfig:
         return cls(
             seeds=1,
             seed=seed,
-            training_examples=40,
-            test_examples=400,
-            tokens=12,
-            feature_width=20,
+            training_examples=50,
+            test_examples=500,
+            tokens=16,
+            feature_width=100,
             exact_draws=300,
             sampled_draws=2000,
-            inside_draws=200,
+            inside_draws=80,
+            inside_warmup=80,
         )
 
     @property
@@ -122,34 +134,42 @@ class ResidualsConfig:
         """The network of a kind; layer norm is not part of it."""
         return FOUR_PATHS.architecture(width, self.variance).replace(skip=kind != PLAIN)
 
-    def inside_gigaflop(self, width: int) -> float:
-        """Operations, in units of 10⁹, of one gradient of a network with layer norm inside."""
-        length = self.tokens + 1
+    def inside_cost(self, width: int) -> str:
+        """Roughly what sampling networks with layer norm inside takes at one width, in words."""
+        length, chains = self.tokens + 1, self.chains
         heads = [len(layer) for layer in FOUR_PATHS.heads]
         embedding = length * (self.feature_width + length) * width
-        # All positions of layer 1, the one that is read of layer 2.
+        # All positions of layer 1, the one that is read of layer 2; a gradient is three times the forward pass.
         layers = sum(
             count * queries * (length * width + width**2) for count, queries in zip(heads, (length, 1), strict=True)
         )
-        return 3 * 2 * self.training_examples * (embedding + layers) / 1e9  # forward and twice that backward
+        operations = 3 * 2 * self.training_examples * (embedding + layers)
+        draws = _GRADIENTS_PER_DRAW * (self.inside_draws + self.inside_warmup)
+        cores = chains * draws * (_LEAST_GRADIENT + operations / _OPERATIONS_PER_SECOND)
+        return f"about {duration(cores)} on two cores, {duration(draws * _GPU_GRADIENT)} on a GPU"
 
 
 def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
     """The experiment at its usual or quick size; returns the path of its page (see `Experiment.run`)."""
     config = ResidualsConfig.quick(seed) if quick else ResidualsConfig(seed=seed)
-    return run_residuals(config, out, progress=progress)
+    return run_residuals(config, out, workers=usual_workers(), progress=progress)
 
 
-def run_residuals(config: ResidualsConfig, out: str | Path, *, progress: Progress | None = None) -> Path:
+def run_residuals(
+    config: ResidualsConfig, out: str | Path, *, workers: int = 1, progress: Progress | None = None
+) -> Path:
     """Data, figures, table and page of the experiment into a folder; returns the path of the page.
 
     Points that a run with the same settings finished in this folder are reused.
+
+    Arguments:
+        workers: two samples networks with layer norm inside beside all else.
     """
     from .residuals_report import write_report  # matplotlib is slow to import: only when something is drawn
 
     out = Path(out)
     progress = progress or silent
-    dataset = residuals_data(config, file=out / "residuals.nc", progress=progress)
+    dataset = residuals_data(config, file=out / "residuals.nc", workers=workers, progress=progress)
     steps = dataset.sizes["seed"] * dataset.sizes["width"] * len(KINDS)
     progress(steps, steps, "figures and page")
     page = write_report(dataset, config, out)
@@ -158,12 +178,13 @@ def run_residuals(config: ResidualsConfig, out: str | Path, *, progress: Progres
 
 
 def residuals_data(
-    config: ResidualsConfig, *, file: str | Path | None = None, progress: Progress | None = None
+    config: ResidualsConfig, *, file: str | Path | None = None, workers: int = 1, progress: Progress | None = None
 ) -> xr.Dataset:
     """The numbers of the experiment.
 
     Arguments:
         file: a netCDF file to keep finished points (one seed, one width, all kinds) in and to go on from.
+        workers: as in `run_residuals`.
         progress: called as progress(done, total, message); where layer norm is inside, the message says what it costs.
 
     Returns:
@@ -182,8 +203,8 @@ def residuals_data(
         if (index, width) in done:
             continue
         where = f"N = {width}, seed {index + 1} of {config.seeds}"
-        report = _within(progress, len(done) * len(KINDS), steps, where, counts=True)
-        one = residuals_point(config, index, width, progress=report)
+        report = within(progress, len(done) * len(KINDS), steps, where, counts=True)
+        one = residuals_point(config, index, width, workers=workers, progress=report)
         points = add_point(points, one, index, width)
         done.add((index, width))
         if file is not None:
@@ -194,22 +215,18 @@ def residuals_data(
     return table.assign_attrs(title="Skips and normalisation", config=json.dumps(fields))
 
 
-def residuals_point(config: ResidualsConfig, index: int, width: int, *, progress: Progress | None = None) -> xr.Dataset:
+def residuals_point(
+    config: ResidualsConfig, index: int, width: int, *, workers: int = 1, progress: Progress | None = None
+) -> xr.Dataset:
     """All kinds of network on one repetition at one width; progress counts kinds."""
-    progress = progress or silent
-    x, attention, labels = sequences_and_attention(config.task(), 0, index)
-    found: dict[str, Comparison] = {}
-    for number, kind in enumerate(EXACT_KINDS):
-        progress(number, len(KINDS), kind)
-        report = _within(progress, number, len(KINDS), kind)
-        tokens = normalised_tokens(x) if kind == INPUT_NORM else x
-        found[kind] = _inside_the_theory(config, index, width, kind, tokens, attention, labels, report)
-    draws = config.chains * (config.inside_draws + max(200, config.inside_draws // 2))
-    cost = f"{draws} draws of hundreds of gradients, {config.inside_gigaflop(width):.1g} GFLOP each; a GPU helps"
-    report = _within(progress, len(EXACT_KINDS), len(KINDS), f"{NORM_INSIDE} ({cost})")
-    progress(len(EXACT_KINDS), len(KINDS), f"{NORM_INSIDE} ({cost})")
-    found[NORM_INSIDE] = _norm_inside(config, index, width, found[SKIPS], x, attention, labels, report)
-    return point_data(found)
+    problem = sequences_and_attention(config.task(), 0, index)
+    # Networks with norm inside take longest, and wait for nothing.
+    tasks = [
+        lambda report: _inside_the_theory(config, index, width, problem, report),
+        lambda report: _norm_inside(config, index, width, problem, report),
+    ]
+    found, networks = in_threads(tasks, progress or silent, workers)
+    return point_data(found | {NORM_INSIDE: _beside_networks(found[SKIPS], networks)})
 
 
 def normalised_tokens(x: Any) -> np.ndarray:
@@ -228,51 +245,42 @@ def normalised_tokens(x: Any) -> np.ndarray:
     return np.divide(centred, deviation, out=np.zeros_like(centred), where=deviation > 0)
 
 
-def _within(progress: Progress, step: int, steps: int, where: str, *, counts: bool = False) -> Progress:
-    """Progress of what happens inside a step: in the message, and added to the count only if it counts steps itself."""
-    return lambda done, total, message: progress(step + done * counts, steps, f"{where}: {message}")
-
-
 def _inside_the_theory(
-    config: ResidualsConfig,
-    index: int,
-    width: int,
-    kind: str,
-    tokens: np.ndarray,
-    attention: list[np.ndarray],
-    labels: np.ndarray,
-    progress: Progress,
-) -> Comparison:
-    arch, split = config.architecture(kind, width), config.training_examples
-    features = PathFeatures.from_attention(tokens, attention, "last", arch.skip)
-    # One point that does not converge must not end the run: it is marked in the data, and the page says so.
-    solution = solve(arch, features[:split], labels[:split], temperature=config.temperature, throw=False)
-    return beside_theory(
-        solution,
-        features[:split],
-        labels[:split],
-        features[split:],
-        labels[split:],
-        key=whole_key(config.seed, index, width, KINDS.index(kind)),
-        exact_draws=config.exact_draws,
-        sampled_draws=config.sampled_draws,
-        chains=config.chains,
-        progress=progress,
-    )
+    config: ResidualsConfig, index: int, width: int, problem: tuple, progress: Progress
+) -> dict[str, Comparison]:
+    """Theory, exact posterior and sampled networks of the kinds that the theory describes."""
+    x, attention, labels = problem
+    split, found = config.training_examples, {}
+    for number, kind in enumerate(EXACT_KINDS):
+        progress(number, len(KINDS), kind)
+        arch = config.architecture(kind, width)
+        tokens = normalised_tokens(x) if kind == INPUT_NORM else x
+        features = PathFeatures.from_attention(tokens, attention, "last", arch.skip)
+        # One point that does not converge must not end the run: it is marked in the data, and the page says so.
+        solution = solve(arch, features[:split], labels[:split], temperature=config.temperature, throw=False)
+        found[kind] = beside_theory(
+            solution,
+            features[:split],
+            labels[:split],
+            features[split:],
+            labels[split:],
+            key=whole_key(config.seed, index, width, KINDS.index(kind)),
+            exact_draws=config.exact_draws,
+            sampled_draws=config.sampled_draws,
+            chains=config.chains,
+            progress=within(progress, number, len(KINDS), kind),
+        )
+    return found
 
 
 def _norm_inside(
-    config: ResidualsConfig,
-    index: int,
-    width: int,
-    with_skips: Comparison,
-    x: np.ndarray,
-    attention: list[np.ndarray],
-    labels: np.ndarray,
-    progress: Progress,
-) -> Comparison:
-    """Theory and exact posterior with skips, beside sampled networks that have layer norm inside too."""
+    config: ResidualsConfig, index: int, width: int, problem: tuple, progress: Progress
+) -> tuple[Posterior, Prediction, float]:
+    """Networks that have skips and layer norm inside, their prediction, and the seconds that both took."""
+    x, attention, labels = problem
     split, began = config.training_examples, time.perf_counter()
+    what = f"{NORM_INSIDE} ({config.inside_cost(width)})"
+    progress(len(EXACT_KINDS), len(KINDS), what)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)  # said in the data and on the page
         networks = sample_weights(
@@ -284,11 +292,18 @@ def _norm_inside(
             key=whole_key(config.seed, index, width, KINDS.index(NORM_INSIDE)),
             method="nuts",
             draws=config.inside_draws,
+            warmup=config.inside_warmup,
             chains=config.chains,
             layer_norm=True,
-            progress=progress,
+            progress=within(progress, len(EXACT_KINDS), len(KINDS), what),
         )
     prediction = networks.predict_tokens(x[split:], [layer[split:] for layer in attention])
+    return networks, prediction, time.perf_counter() - began
+
+
+def _beside_networks(with_skips: Comparison, found: tuple[Posterior, Prediction, float]) -> Comparison:
+    """Theory and exact posterior with skips, beside sampled networks that have layer norm inside too."""
+    networks, prediction, seconds = found
     unmixed = {name: reason for name, reason in with_skips.unmixed.items() if name != SAMPLED}
     if not networks.diagnostics.mixed:
         unmixed[SAMPLED] = networks.diagnostics.reason
@@ -296,6 +311,6 @@ def _norm_inside(
         with_skips,
         results=with_skips.results | {SAMPLED: networks},
         predictions=with_skips.predictions | {SAMPLED: prediction},
-        seconds=with_skips.seconds | {SAMPLED: time.perf_counter() - began},
+        seconds=with_skips.seconds | {SAMPLED: seconds},
         unmixed=unmixed,
     )

@@ -234,7 +234,11 @@ def _mixing(dataset: xr.Dataset) -> str:
         sentences.append(f"{text}; {seconds:.0f} s each.")
     inside = groups["of networks with norm inside"]
     gradients = f"{float(inside.gradients.mean()):,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-    return " ".join(sentences) + f" With norm inside a run took {gradients} gradients."
+    return " ".join(sentences) + (
+        f" With norm inside a run took {gradients} gradients. There the scale of a layer's weights hardly changes the "
+        "output, so that weights, and U with them, wander slowly; what counts for the distances above is the noise of "
+        "the predictor, which is measured."
+    )
 
 
 def _ratio(dataset: xr.Dataset, width: int, kind: str) -> float:

@@ -57,10 +57,9 @@ def beside_theory(
         >>> xi = np.random.default_rng(0).normal(size=(30, 2, 4))
         >>> feats, y = PathFeatures.from_attentioned_inputs(xi), np.sign(xi[:, 0, 0])
         >>> theory = solve(Architecture((2,), 5), feats[:20], y[:20], temperature=0.1)
-        >>> given = {"key": 0, "exact_draws": 100, "sampled_draws": None, "chains": 2}
-        >>> found = beside_theory(theory, feats[:20], y[:20], feats[20:], y[20:], **given)
-        >>> list(found.results), found.distance("saddle", "exact").mean < 0.5
-        (['saddle', 'exact'], True)
+        >>> given = {"key": 0, "exact_draws": None, "sampled_draws": None, "chains": 2}
+        >>> list(beside_theory(theory, feats[:20], y[:20], feats[20:], y[20:], **given).results)
+        ['saddle']
     """
     prediction = solution.predict(test_features)
     draws = {EXACT: exact_draws, SAMPLED: sampled_draws}

@@ -103,7 +103,7 @@ def _sampler(
     gaps = 100 * (values - theory).transpose("seed", "width").values
     ran = np.isfinite(gaps).sum(axis=0)
     places = 100 * theory.mean("seed").values + np.nanmean(gaps, axis=0)
-    spreads = [np.nanstd(column, ddof=1) if count > 1 else 0.0 for column, count in zip(gaps.T, ran, strict=True)]
+    spreads = np.array([np.nanstd(one, ddof=1) if count > 1 else 0.0 for one, count in zip(gaps.T, ran, strict=True)])
     style = {"marker": marker, "markersize": 5, "markeredgecolor": PALETTE["black"], "markeredgewidth": 0.6}
     ax.errorbar(
         shift * values.width.values, places, spreads, color=colour, linestyle="none", capsize=2, elinewidth=1.2,

@@ -16,22 +16,32 @@ A sweep costs Π P products with each N×N matrix of weights, and nothing larger
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
-from .gibbs_moves import rescaled, turned
+from .gibbs_moves import UNIFORMS_PER_TURN, rescaled, rescaling_moves, turned
 from .kernels import Problem
 from .network import Weights
-from .path_network import PathData, readout_vectors, split_states, step_down, step_up, vectors_below
+from .path_network import PathData, readout_vectors, split_states, step_down, step_up, vector_shapes, vectors_below
+
+
+def split_normals(key: Array, shapes: Sequence[Sequence[int]]) -> list[Array]:
+    """Standard-normal arrays of the given shapes from one call, which takes far less compilation than many."""
+    sizes = [math.prod(shape) for shape in shapes]
+    parts = jnp.split(jax.random.normal(key, (sum(sizes),)), np.cumsum(sizes)[:-1])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def draw_block(
-    key: Array,
+    prior: Float[Array, "head out in"],
+    noise: Float[Array, "output example"],
     vectors: Float[Array, "output path out"],
     states: Float[Array, "example head path in"],
     target: Float[Array, "output example"],
@@ -41,6 +51,7 @@ def draw_block(
     """An exact draw of one block of weights given all others.
 
     Arguments:
+        prior, noise: standard-normal numbers.
         vectors: e of the paths above.
         states: z of the paths below, for each head.
         target: y − f⁰.
@@ -48,9 +59,7 @@ def draw_block(
     """
     outputs, paths, out = vectors.shape
     examples, heads, _, width = states.shape
-    key_prior, key_noise = jax.random.split(key)
-    prior = deviation * jax.random.normal(key_prior, (heads, out, width))
-    noise = jnp.sqrt(temperature) * jax.random.normal(key_noise, target.shape)
+    prior, noise = deviation * prior, jnp.sqrt(temperature) * noise
     flat_vectors = vectors.reshape(outputs * paths, out)
     seen = jnp.stack([jnp.matmul(flat_vectors, one, precision=MATMUL_PRECISION) for one in prior])
     seen = seen.reshape(heads, outputs, paths, width).transpose(1, 0, 2, 3).reshape(outputs, -1)
@@ -82,14 +91,10 @@ class GibbsSweep(eqx.Module):
     Fields:
         data: the training data.
         problem: the same data made ready for K(U) + τI.
-        rescale: whether to rescale neighbouring layers (`rescaled`), where there are no skips.
-        turn: whether to turn the layers above V⁰ with V⁰ integrated out (`turned`).
     """
 
     data: PathData
     problem: Problem
-    rescale: bool = eqx.field(static=True, default=True)
-    turn: bool = eqx.field(static=True, default=True)
 
     def __call__(self, key: Array, weights: Weights) -> Weights:
         """The weights after one sweep; they have the posterior's law where those before it have."""
@@ -97,7 +102,8 @@ class GibbsSweep(eqx.Module):
         keys = jax.random.split(key, 3)
         # Blocks of V⁰, V^1..V^L, a.
         blocks = [weights.embedding[None], *weights.values, weights.readout.reshape(1, arch.outputs, -1)]
-        if self.rescale and not arch.skip:
+        # With skips a layer has no neighbour of its own: what it gives goes to all above it.
+        if not arch.skip:
             blocks = self.rescale_all(keys[0], blocks)
         # This leaves V⁰ behind, which is the first to be drawn afterwards.
         blocks, above = self.turn_all(keys[1], blocks)
@@ -107,11 +113,16 @@ class GibbsSweep(eqx.Module):
     def rescale_all(self, key: Array, blocks: list[Array]) -> list[Array]:
         """`rescaled` between all neighbours, from the readout down."""
         arch, sigma = self.data.structure, self.data.deviations
-        blocks, keys = list(blocks), jax.random.split(key, arch.layers + 1)
+        blocks, keys = list(blocks), jax.random.split(key)
+        shapes = [rescaling_moves(shape) for shape in vector_shapes(arch)]
+        normals = split_normals(keys[0], shapes)
+        moves = np.cumsum([count for count, _ in shapes])
+        uniforms = jnp.split(jax.random.uniform(keys[1], (int(moves[-1]), 2)), moves[:-1])
         vectors = readout_vectors(arch, blocks[-1])
         for layer in reversed(range(arch.layers + 1)):
+            deviations = sigma[layer], sigma[layer + 1]
             blocks[layer], blocks[layer + 1], vectors = rescaled(
-                keys[layer], vectors, blocks[layer], blocks[layer + 1], sigma[layer], sigma[layer + 1]
+                normals[layer], uniforms[layer], vectors, blocks[layer], blocks[layer + 1], deviations
             )
             if layer > 0:
                 vectors = step_down(arch, vectors, blocks[layer], layer - 1)
@@ -120,29 +131,38 @@ class GibbsSweep(eqx.Module):
     def turn_all(self, key: Array, blocks: list[Array]) -> tuple[list[Array], list[Array]]:
         """`turned` for the readout and for every layer down to the first; and the vectors above every block."""
         arch = self.data.structure
-        blocks, keys = list(blocks), jax.random.split(key, arch.layers + 1)
+        blocks, keys = list(blocks), jax.random.split(key)
+        shapes = [*vector_shapes(arch)[1:], (arch.outputs, 1, arch.outputs)]
+        rows = [min(outputs * paths, out) for outputs, paths, out in shapes]
+        normals = split_normals(
+            keys[0], [(block.shape[0], count, block.shape[2]) for block, count in zip(blocks[1:], rows, strict=True)]
+        )
+        uniforms = jax.random.uniform(keys[1], (arch.layers + 1, UNIFORMS_PER_TURN))
         above = [jnp.eye(arch.outputs)[:, None, :]]
         for layer in reversed(range(arch.layers + 1)):
-            if self.turn:
-                blocks[layer + 1] = turned(keys[layer], self.data, self.problem, above[0], blocks, layer)
+            numbers = normals[layer], uniforms[layer]
+            blocks[layer + 1] = turned(*numbers, self.data, self.problem, above[0], blocks, layer)
             above.insert(0, vectors_below(arch, above[0], blocks[layer + 1], layer))
         return blocks, above
 
     def draw_all(self, key: Array, blocks: list[Array], above: list[Array]) -> list[Array]:
         """`draw_block` for V⁰ and for every layer up to the readout, each between the paths above and below it."""
         data, arch, sigma = self.data, self.data.structure, self.data.deviations
-        blocks, keys = list(blocks), jax.random.split(key, arch.layers + 2)
-        states, labels = data.features, data.labels
-        blocks[0] = draw_block(keys[0], above[0], states[:, None], labels, sigma[0], data.temperature)
-        states = jnp.einsum("pai,oi->pao", states, blocks[0][0], precision=MATMUL_PRECISION)
+        count = len(blocks)
+        numbers = split_normals(key, [block.shape for block in blocks] + [data.labels.shape] * count)
+
+        def drawn(index: int, states: Array, target: Array) -> Array:
+            own = numbers[index], numbers[count + index]
+            return draw_block(*own, above[index], states, target, sigma[index], data.temperature)
+
+        found = [drawn(0, data.features[:, None], data.labels)]
+        states = jnp.einsum("pai,oi->pao", data.features, found[0][0], precision=MATMUL_PRECISION)
         for layer in range(arch.layers):
             kept, entering = split_states(arch, states, layer)
-            target = labels
+            target = data.labels
             if kept is not None:
-                target = labels - jnp.einsum("dao,pao->dp", above[layer + 1], kept, precision=MATMUL_PRECISION)
-            drawn = draw_block(keys[layer + 1], above[layer + 1], entering, target, sigma[layer + 1], data.temperature)
-            states = step_up(kept, entering, drawn)
-            blocks[layer + 1] = drawn
-        top = states[:, None] / math.sqrt(arch.widths[-1])
-        blocks[-1] = draw_block(keys[-1], above[-1], top, labels, sigma[-1], data.temperature)
-        return blocks
+                target = target - jnp.einsum("dao,pao->dp", above[layer + 1], kept, precision=MATMUL_PRECISION)
+            found.append(drawn(layer + 1, entering, target))
+            states = step_up(kept, entering, found[-1])
+        found.append(drawn(count - 1, states[:, None] / math.sqrt(arch.widths[-1]), data.labels))
+        return found

@@ -16,11 +16,25 @@ from .path_network import PathData, row_scales, step_down, vectors_below
 MOVES_PER_VECTOR = 3
 # The first interval of angles that a turn tries, in radians. A whole circle would be shrunk to less in most cases.
 FIRST_INTERVAL = 1.0
-SMALLEST_INTERVAL = 1e-9
+# Random numbers that one turn may use. An interval shrinks to 2/3 and less on average: after so many tries it is 1e-11.
+UNIFORMS_PER_TURN = 64
+
+
+def rescaling_moves(shape: tuple[int, int, int]) -> tuple[int, int]:
+    """How many rescalings there are between two layers, and how many vectors make a direction, from those' shape."""
+    outputs, paths, width = shape
+    size = min(outputs * paths, width)
+    # One direction needs one draw; several mix by repetition.
+    return 1 if size == 1 else MOVES_PER_VECTOR * size, outputs * paths
 
 
 def rescaled(
-    key: Array, vectors: Array, below: Array, above: Array, deviation_below: Array, deviation_above: Array
+    normals: Float[Array, "move vector"],
+    uniforms: Float[Array, "move two"],
+    vectors: Float[Array, "output path width"],
+    below: Float[Array, "head width in"],
+    above: Float[Array, "head_above out width"],
+    deviations: tuple[Array, Array],
 ) -> tuple[Array, Array, Array]:
     """Move weights between two neighbouring layers without changing the output: W → GW below, W → WG⁻¹ above.
 
@@ -33,22 +47,30 @@ def rescaled(
     W_above other than the one that makes ê have only their component along ê divided by c, that one (N numbers) all.
     Only these directions matter to the output; along them the block draws move U by small steps.
     All moves happen in the small space of the path vectors; the weights are touched once.
+
+    Arguments:
+        normals, uniforms: random numbers of all moves (`rescaling_moves`).
+        vectors: e between the two layers.
+        below, above: their weights.
+        deviations: σ of both.
+
+    Returns:
+        The weights below and above, and the vectors between them.
     """
     basis, triangle = jnp.linalg.qr(vectors.reshape(-1, vectors.shape[-1]).T)
-    size, count = triangle.shape
+    size = len(triangle)
     small_below = jnp.stack([jnp.matmul(basis.T, one, precision=MATMUL_PRECISION) for one in below])
     small_above = jnp.stack([jnp.matmul(one, basis, precision=MATMUL_PRECISION) for one in above])
-    gram_below = jnp.einsum("hai,hbi->ab", small_below, small_below, precision=MATMUL_PRECISION) / deviation_below**2
-    gram_above = jnp.einsum("hoa,hob->ab", small_above, small_above, precision=MATMUL_PRECISION) / deviation_above**2
+    gram_below = jnp.einsum("hai,hbi->ab", small_below, small_below, precision=MATMUL_PRECISION) / deviations[0] ** 2
+    gram_above = jnp.einsum("hoa,hob->ab", small_above, small_above, precision=MATMUL_PRECISION) / deviations[1] ** 2
     power = below.shape[0] * below.shape[2] - above.shape[0] * above.shape[1] + 1 - above.shape[2]
 
-    def move(state: tuple, key: Array) -> tuple[tuple, None]:
+    def move(state: tuple, numbers: tuple[Array, Array]) -> tuple[tuple, None]:
         grow, shrink, gram_below, gram_above, triangle = state
-        key_direction, key_scale = jax.random.split(key)
-        direction = triangle @ jax.random.normal(key_direction, (count,))
+        direction = triangle @ numbers[0]
         direction = direction / jnp.linalg.norm(direction)
         squares = direction @ gram_below @ direction, direction @ gram_above @ direction
-        scale = jnp.exp(log_scale_draw(key_scale, power, *squares))
+        scale = jnp.exp(log_scale_draw(numbers[1], power, *squares))
         along = jnp.outer(direction, direction)
         larger, smaller = jnp.eye(size) + (scale - 1) * along, jnp.eye(size) + (1 / scale - 1) * along
         return (
@@ -59,23 +81,20 @@ def rescaled(
             smaller @ triangle,
         ), None
 
-    # One direction needs one draw; several mix by repetition.
-    keys = jax.random.split(key, 1 if size == 1 else MOVES_PER_VECTOR * size)
     start = (jnp.eye(size), jnp.eye(size), gram_below, gram_above, triangle)
-    (grow, shrink, _, _, triangle), _ = jax.lax.scan(move, start, keys)
+    (grow, shrink, _, _, triangle), _ = jax.lax.scan(move, start, (normals, uniforms))
     grow, shrink = grow - jnp.eye(size), shrink - jnp.eye(size)
     below = below + jnp.stack([basis @ (grow @ one) for one in small_below])
     above = above + jnp.stack([(one @ shrink) @ basis.T for one in small_above])
     return below, above, (basis @ triangle).T.reshape(vectors.shape)
 
 
-def log_scale_draw(key: Array, power: float, below: Array, above: Array) -> Array:
+def log_scale_draw(uniforms: Float[Array, " two"], power: float, below: Array, above: Array) -> Array:
     """t from exp(power·t − (below·e^{2t} + above·e^{−2t})/2), by one Metropolis step from t = 0.
 
     The proposal does not depend on where the step starts: a logistic law at the mode, with tails heavier than the
     target's, so that hardly any step is refused and none can be refused for long.
     """
-    key_proposal, key_accept = jax.random.split(key)
 
     def target(t: Array) -> Array:
         return power * t - (below * jnp.exp(2 * t) + above * jnp.exp(-2 * t)) / 2
@@ -90,26 +109,38 @@ def log_scale_draw(key: Array, power: float, below: Array, above: Array) -> Arra
     def proposal(t: Array) -> Array:
         return -(t - mode) / width - 2 * jax.nn.softplus(-(t - mode) / width)
 
-    proposed = mode + width * jax.random.logistic(key_proposal)
+    proposed = mode + width * jax.scipy.special.logit(uniforms[0])
     start = jnp.zeros_like(mode)
     gain = target(proposed) - target(start) + proposal(start) - proposal(proposed)
-    return jnp.where(jnp.log(jax.random.uniform(key_accept)) < gain, proposed, start)
+    return jnp.where(jnp.log(uniforms[1]) < gain, proposed, start)
 
 
 def turned(
-    key: Array, data: PathData, problem: Problem, above: Array, blocks: Sequence[Array], layer: int
+    normals: Float[Array, "head row in"],
+    uniforms: Float[Array, " number"],
+    data: PathData,
+    problem: Problem,
+    above: Float[Array, "output path out"],
+    blocks: Sequence[Array],
+    layer: int,
 ) -> Float[Array, "head out in"]:
     """Move one block above V⁰ with V⁰ integrated out: the labels are then N(0, K(U) + τI), with U linear in W ⊗ W.
 
     A slice of the ellipse W cos θ + W' sin θ, W' ~ prior (Murray, Adams & MacKay 2010), where only the rows of W in the
     span of the path vectors above it matter and move. Without this U moves by 1/√N0 of itself per sweep: given V⁰,
     which has N0 numbers in each direction, its scale is known to that accuracy.
+
+    Arguments:
+        normals: a random row for every row of W that moves, as many as the smaller of path vectors above and width.
+        uniforms: random numbers of the slice, `UNIFORMS_PER_TURN`.
+        above: e above the block.
+        blocks: all blocks.
+        layer: of the block, counted from 0; the readout comes after the last.
     """
     arch, block = data.structure, blocks[layer + 1]
-    key_other, key_slice = jax.random.split(key)
     basis, triangle = jnp.linalg.qr(above.reshape(-1, above.shape[-1]).T)
     rows = jnp.stack([jnp.matmul(basis.T, one, precision=MATMUL_PRECISION) for one in block])
-    other = data.deviations[layer + 1] * jax.random.normal(key_other, rows.shape)
+    other = data.deviations[layer + 1] * normals
     small = triangle.T.reshape(*above.shape[:2], -1)
 
     def path_rows(rows: Array, passing: Array) -> Float[Array, "row in"]:
@@ -130,32 +161,31 @@ def turned(
         factor = jnp.cos(angle) * now + jnp.sin(angle) * then + sum(rest)
         return -reachable_energy(problem, factor, data.temperature) / 2
 
-    angle = slice_angle(key_slice, log_likelihood)
+    angle = slice_angle(uniforms, log_likelihood)
     change = (jnp.cos(angle) - 1) * rows + jnp.sin(angle) * other
     return block + jnp.stack([jnp.matmul(basis, one, precision=MATMUL_PRECISION) for one in change])
 
 
-def slice_angle(key: Array, log_likelihood: Callable[[Array], Array]) -> Array:
+def slice_angle(uniforms: Float[Array, " number"], log_likelihood: Callable[[Array], Array]) -> Array:
     """An angle on the ellipse whose likelihood is above a random level under that at angle 0, by shrinking."""
-    key_level, key_angle, key_shrink = jax.random.split(key, 3)
-    level = log_likelihood(jnp.zeros(())) + jnp.log(jax.random.uniform(key_level))
-    key_place, key_first = jax.random.split(key_angle)
-    upper = FIRST_INTERVAL * jax.random.uniform(key_place)
+    level = log_likelihood(jnp.zeros(())) + jnp.log(uniforms[0])
+    upper = FIRST_INTERVAL * uniforms[1]
     lower = upper - FIRST_INTERVAL
-    first = lower + FIRST_INTERVAL * jax.random.uniform(key_first)
+
+    def angle_in(lower: Array, upper: Array, tries: Array) -> Array:
+        return lower + (upper - lower) * uniforms[tries]
 
     def refused(state: tuple) -> Array:
-        angle, lower, upper, _ = state
-        # The interval shrinks to angle 0, which is above the level; rounding must not make this endless. A likelihood
-        # of NaN, from a covariance that rounding made indefinite, is refused.
-        return ~(log_likelihood(angle) >= level) & (upper - lower > SMALLEST_INTERVAL)
+        angle, _, _, tries = state
+        # A likelihood of NaN, from a covariance that rounding made indefinite, is refused too.
+        return ~(log_likelihood(angle) >= level) & (tries < UNIFORMS_PER_TURN)
 
     def shrink(state: tuple) -> tuple:
-        angle, lower, upper, key = state
-        key, now = jax.random.split(key)
+        angle, lower, upper, tries = state
         lower, upper = jnp.where(angle < 0, angle, lower), jnp.where(angle < 0, upper, angle)
-        return lower + (upper - lower) * jax.random.uniform(now), lower, upper, key
+        return angle_in(lower, upper, tries), lower, upper, tries + 1
 
-    start = (first, lower, upper, key_shrink)
-    angle, lower, upper, _ = jax.lax.while_loop(refused, shrink, start)
-    return jnp.where(upper - lower > SMALLEST_INTERVAL, angle, 0.0)
+    start = (angle_in(lower, upper, jnp.asarray(2)), lower, upper, jnp.asarray(3))
+    angle, _, _, tries = jax.lax.while_loop(refused, shrink, start)
+    # The interval shrinks to angle 0, which is above the level; rounding must not make this endless.
+    return jnp.where(tries < UNIFORMS_PER_TURN, angle, 0.0)

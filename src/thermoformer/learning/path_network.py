@@ -65,7 +65,7 @@ def path_data(
         rotation, triangle = jnp.linalg.qr(values.reshape(examples, -1))
         values, y = triangle.reshape(-1, paths, width), rotation.T @ y
     deviations = jnp.sqrt(jnp.asarray(arch.variances))
-    return PathData(values, y.T, jnp.asarray(temperature), deviations, arch.replace(variances=1.0)), basis
+    return PathData(values, y.T, jnp.asarray(temperature, dtype=float), deviations, arch.replace(variances=1.0)), basis
 
 
 def scaled_weights(standard: Weights, deviations: Array) -> Weights:
@@ -122,6 +122,11 @@ def split_states(arch: Architecture, states: Array, layer: int) -> tuple[Array |
 def readout_vectors(arch: Architecture, readout: Array) -> Float[Array, "output path out"]:
     """a/√N_a as the vectors of the one path above the top layer."""
     return readout.reshape(arch.outputs, 1, -1) / math.sqrt(arch.widths[-1])
+
+
+def vector_shapes(arch: Architecture) -> list[tuple[int, int, int]]:
+    """Shapes [output, path, N_l] of the path vectors below layers 1..L and below the readout."""
+    return [(arch.outputs, math.prod(arch.choices[layer:]), arch.widths[layer]) for layer in range(arch.layers + 1)]
 
 
 def row_scales(arch: Architecture) -> np.ndarray:

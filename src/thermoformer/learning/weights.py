@@ -335,7 +335,7 @@ def _sample_on_tokens(
         x=jnp.asarray(x),
         attention=tuple(queries_read([jnp.asarray(layer) for layer in attention], readout)),
         labels=jnp.asarray(y).reshape(len(x), -1).T,
-        temperature=jnp.asarray(plan.temperature),
+        temperature=jnp.asarray(plan.temperature, dtype=float),
         deviations=jnp.sqrt(jnp.asarray(arch.variances)),
         structure=arch.replace(variances=1.0),
         readout=readout,

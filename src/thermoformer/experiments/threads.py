@@ -1,0 +1,64 @@
+"""Parts of a run: their progress, and independent ones in threads, so that compilation fills two cores."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import Any
+
+import jax
+
+from .._validation import positive_integer
+from ..learning import SamplingWarning
+from .progress import Progress
+
+
+def in_threads(tasks: Sequence[Callable[[Progress], Any]], progress: Progress, workers: int) -> list[Any]:
+    """The results of tasks, in order; where one ends with an error, or the user stops, the others end as well.
+
+    Arguments:
+        tasks: each takes what it reports its progress to, and can be stopped only where it reports.
+        workers: how many run at once; one takes no threads.
+
+    Example:
+        >>> in_threads([lambda report: 1, lambda report: 2], lambda done, total, message: None, workers=2)
+        [1, 2]
+    """
+    if positive_integer("workers", workers) == 1:
+        return [task(progress) for task in tasks]
+    stop, lock = threading.Event(), threading.Lock()
+
+    def report(done: int, total: int, message: str) -> None:
+        if stop.is_set():
+            raise InterruptedError("another part was stopped")
+        with lock:
+            progress(done, total, message)
+
+    with warnings.catch_warnings():
+        # Results say what has not mixed. Filters belong to the process: one that a task sets may end in mid-task.
+        warnings.simplefilter("ignore", SamplingWarning)
+        with ThreadPoolExecutor(workers) as pool:
+            running = [pool.submit(task, report) for task in tasks]
+            try:
+                wait(running, return_when=FIRST_EXCEPTION)
+                for task in running:
+                    if task.done():
+                        task.result()
+                return [task.result() for task in running]
+            except BaseException:
+                stop.set()
+                for task in running:
+                    task.cancel()
+                raise
+
+
+def usual_workers() -> int:
+    """Two on a CPU; one on an accelerator, which a single part fills."""
+    return 2 if jax.default_backend() == "cpu" else 1
+
+
+def within(progress: Progress, step: int, steps: int, where: str, *, counts: bool = False) -> Progress:
+    """Progress of what happens inside a step: in the message, and added to the count only if it counts steps itself."""
+    return lambda done, total, message: progress(step + done * counts, steps, f"{where}: {message}")
