@@ -25,7 +25,7 @@ from thermoformer.learning import (
 
 def effective(draws: np.ndarray) -> np.ndarray:
     """Effective sample size of each example's predictor, from [chain, draw, example]."""
-    from arviz_stats.base import array_stats
+    from arviz_stats.base.array import array_stats
 
     return np.asarray(array_stats.ess(draws, chain_axis=0, draw_axis=1, method="mean"))
 

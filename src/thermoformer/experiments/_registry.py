@@ -44,7 +44,7 @@ EXPERIMENTS = {
         Experiment(
             name="markov",
             summary="Hidden-Markov classification: narrow networks find the good attention path, wide ones do not",
-            quick_time="under a minute",
+            quick_time="about a minute",
             module="markov",
         ),
         Experiment(

@@ -111,7 +111,7 @@ class MarkovConfig:
     sampled_seeds: int = 3
     exact_draws: int = 300
     exact_up_to: int | None = None
-    sampled_draws: int = 2000
+    sampled_draws: int = 1500
     sampled_up_to: int | None = 100
     chains: int = 2
 

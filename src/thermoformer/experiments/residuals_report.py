@@ -80,7 +80,8 @@ def _write_table(dataset: xr.Dataset, file: Path) -> None:
 
 def _write_page(dataset: xr.Dataset, config: ResidualsConfig, images: dict[str, Path], file: Path) -> Path:
     seeds = _count(dataset.sizes["seed"], "seed")
-    spread = "" if dataset.sizes["seed"] == 1 else ", with one standard deviation; dots are seeds"
+    several = dataset.sizes["seed"] > 1
+    over = f"mean over {seeds}, with one standard deviation; dots are seeds" if several else "one seed"
     parts = [
         page.paragraph(_QUESTION),
         page.paragraph(_TASK.format(tokens=config.tokens)),
@@ -88,9 +89,8 @@ def _write_page(dataset: xr.Dataset, config: ResidualsConfig, images: dict[str, 
         page.heading("Theory against sampled networks"),
         page.figure(
             images["distances"],
-            f"Distance of the predictor of theory and of exact finite width from that of sampled networks: mean over "
-            f"{seeds}{spread}. Grey: what Monte-Carlo noise alone would show; a point at its grey bar says that no "
-            "difference is seen.",
+            f"Distance of the predictor of theory and of exact finite width from that of sampled networks: {over}. "
+            "Grey: what Monte-Carlo noise alone would show; a point at its grey bar says that no difference is seen.",
             alternative="Distance of mean and standard deviation of the predictor from sampled networks, by kind",
         ),
         page.paragraph(_what_is_seen(dataset)),
@@ -106,7 +106,7 @@ def _write_page(dataset: xr.Dataset, config: ResidualsConfig, images: dict[str, 
         page.heading("Accuracy"),
         page.figure(
             images["accuracy"],
-            f"Test accuracy of the mean predictor: mean over {seeds}{spread}.",
+            f"Test accuracy of the mean predictor: {over}.",
             alternative="Test accuracy of theory, exact posterior and sampled networks for four kinds of network",
         ),
         page.paragraph(_accuracy_text(dataset)),
@@ -215,7 +215,7 @@ def _paths_text(dataset: xr.Dataset) -> str:
             f"{kind[0].upper()}{kind[1:]}: the heaviest path is {names[first]} (U = {weights[first]:.2f}), then "
             f"{names[second]} ({weights[second]:.2f}); the head with the highest score is {best}."
         )
-    return " ".join(sentences) + " For an infinitely wide network every U would be the identity."
+    return " ".join(sentences) + " In an infinitely wide network U would be diagonal."
 
 
 def _mixing(dataset: xr.Dataset) -> str:

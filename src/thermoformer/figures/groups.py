@@ -61,7 +61,7 @@ def grouped_points(
         ax.errorbar(
             places[there],
             middle[there],
-            spread[:, there],
+            spread[:, there] if len(table) > 1 else None,
             color=colour,
             marker=marker,
             linestyle="none",

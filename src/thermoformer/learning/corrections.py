@@ -56,7 +56,14 @@ class CorrectedSolution(Solution):
         """
         setting = Setting.of(self.architecture, self.temperature)
         root = _square_root(self.covariance)
-        given = (self.problem, self.architecture.layout, setting, jnp.asarray(self.vector), self.displacement, root)
+        given = (
+            self.problem,
+            self.architecture.layout,
+            setting,
+            jnp.asarray(self.vector),
+            jnp.asarray(self.displacement),
+            root,
+        )
         parts = [_corrected_moments(*given, new) for new in new_examples(self.architecture, features, self.problem)]
         mean, variance = (np.concatenate([np.asarray(part[index]) for part in parts], axis=1) for index in (0, 1))
         variance = np.maximum(variance, 0)

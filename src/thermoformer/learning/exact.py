@@ -86,7 +86,8 @@ class OrderPosterior(Posterior):
             for new in new_examples(self.architecture, features, self.problem)
         ]
         averages = np.concatenate(sums, axis=2) / counts[:, None, None, None]
-        return prediction_from_batches(*(self._squeezed(averages[:, part]) for part in range(3)), counts)
+        means, squares, variances = (self._squeezed(averages[:, part]) for part in range(3))
+        return prediction_from_batches(means, squares, variances, counts)
 
     def predictor_draws(self, features: PathFeatures) -> np.ndarray:
         """mean_U of every draw for new examples, [chain, draw, example] (and output)."""

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 
-class Block(NamedTuple):
+@dataclass(frozen=True)
+class Block:
     """The sizes of one layer's [Z B].
 
     Fields:

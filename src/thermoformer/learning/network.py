@@ -134,7 +134,7 @@ class Architecture:
         if [len(layer) for layer in names] != list(self.heads):
             raise fail("head_names", [len(layer) for layer in names], f"one name per head, {list(self.heads)}")
         return tuple(
-            "→".join(layer[head] if head >= 0 else "skip" for layer, head in zip(names, row, strict=True))
+            "→".join(str(layer[int(head)]) if head >= 0 else "skip" for layer, head in zip(names, row, strict=True))
             for row in self.path_heads().tolist()
         )
 

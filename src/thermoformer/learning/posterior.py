@@ -70,7 +70,7 @@ def draws_tree(
     chains, draws = next(iter(posterior.values()))[1].shape[:2]
     both = {"chain": np.arange(chains), "draw": np.arange(draws)}
     record = {"diverging": stats.diverging, "acceptance_rate": stats.acceptance, "n_steps": stats.steps}
-    kept = {name: (("chain", "draw"), values) for name, values in record.items() if values is not None}
+    kept: dict[str, Any] = {name: (("chain", "draw"), values) for name, values in record.items() if values is not None}
     if "log_density" in data:
         kept["lp"] = data.pop("log_density")
     described = {

@@ -111,7 +111,7 @@ class Diagnostics:
         for name, value in (("bulk", self.bulk_effective), ("tail", self.tail_effective)):
             if not value >= wanted:
                 found.append(f"the {name} effective sample size is {value:.0f}, under {wanted} ({self.worst})")
-        # A few in a thousand are common at small width, where they show no bias against brute force.
+        # A few in a thousand are common at small width; more of them say that corners are missed.
         if self.divergences > 0.01 * self.chains * self.draws:
             found.append(f"{self.divergences} of {self.chains * self.draws} trajectories diverged")
         return "; ".join(found)
@@ -119,7 +119,7 @@ class Diagnostics:
 
 def diagnose(method: str, watched: Mapping[str, Any], stats: SamplerStats) -> Diagnostics:
     """R-hat and effective sample sizes of named arrays [chain, draw, ...]; constant entries are left out."""
-    from arviz_stats.base import array_stats
+    from arviz_stats.base.array import array_stats
 
     r_hat, bulk, tail, worst = -math.inf, math.inf, math.inf, ""
     chains = draws = 0
@@ -133,7 +133,7 @@ def diagnose(method: str, watched: Mapping[str, Any], stats: SamplerStats) -> Di
         flat = flat[:, :, np.ptp(flat, axis=(0, 1)) > 0]
         if draws < 4 or flat.shape[2] == 0:
             continue
-        axes = {"chain_axis": 0, "draw_axis": 1}
+        axes: dict[str, Any] = {"chain_axis": 0, "draw_axis": 1}
         with np.errstate(all="ignore"):  # a chain that stands still divides by zero: R-hat is then infinite
             r_hat = max(r_hat, float(np.max(array_stats.rhat(flat, method="rank", **axes))))
             smallest = float(np.min(array_stats.ess(flat, method="bulk", **axes)))

@@ -233,7 +233,7 @@ def weight_sampling_memory(
     # Pieces of draws and their concatenation.
     kept = 2 * chains * draws * draw
     # NUTS: position, momentum, gradient and mass matrix of every chain, in and out; tree ends and checkpoints of one.
-    state = (14 * chains + 40) * weights if method == "nuts" else (2 * chains + 5) * weights
+    state = (14 * chains + 40) * weights if method == "nuts" else (3 * chains + 10) * weights
     if tokens is None:
         flow = arch.paths * examples * (reach + 2 * sum(widths)) * (arch.outputs**2 + 2)
         if method == "gibbs" and choose_form(examples, arch.paths, reach, arch.outputs) == "pairs":
