@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 from problems import attention_problem, small_problem
@@ -11,15 +12,14 @@ from thermoformer.learning import (
     Architecture,
     PathFeatures,
     SamplingWarning,
-    effective_path_weights,
     gaussian_process,
     one_loop,
-    prior_weights,
     sample_order_parameters,
     solve,
 )
 from thermoformer.learning import moments as moments_room
-from thermoformer.learning.order import gram_of_vectors
+from thermoformer.learning.action import Setting, path_factor
+from thermoformer.learning.exact import prior_vectors
 
 ARCH, FEATURES, LABELS = small_problem((2, 2), examples=14, token_width=5, widths=6)
 
@@ -120,10 +120,12 @@ def test_the_correction_is_closer_than_the_saddle():
 
 @pytest.mark.parametrize("width", [30, 300])
 def test_evidence_of_the_correction_against_an_average_over_the_prior(width):
-    """p(y) = E[N(y; 0, K(U) + τI)] over U from prior networks; the correction leaves an error of order 1/N."""
+    """p(y) = E[N(y; 0, K(U) + τI)] over U from the prior; the correction leaves an error of order 1/N."""
     arch, features, labels = small_problem((2,), examples=5, token_width=4, widths=width)
-    vectors = effective_path_weights(arch, prior_weights(arch, 1, key=0, draws=20_000))
-    grams = np.asarray(gram_of_vectors(arch, vectors))
+    setting = Setting.of(arch, 0.1)
+    vectors = prior_vectors(arch.layout, setting, jax.random.key(0), 20_000)
+    factors = jax.vmap(lambda vector: path_factor(vector, arch.layout, setting.scales))(vectors)
+    grams = np.asarray(factors @ factors.transpose(0, 2, 1))
     xi = np.asarray(features.values)
     pair = np.einsum("man,vbn->abmv", xi, xi) / xi.shape[2] / 2
     covariance = np.einsum("zab,abmv->zmv", grams, pair) + 0.1 * np.eye(5)
