@@ -27,7 +27,7 @@ demo: setup ## run the quick hidden-Markov experiment and tell where its page is
 	@$(BIN)/thermoformer reproduce markov --quick --out $(DEMO)
 
 test: setup ## run all tests
-	@$(BIN)/pytest -n 2
+	@$(BIN)/pytest -n 2 --dist loadfile
 
 lint: setup ## check style and formatting
 	@$(BIN)/ruff check .

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import hypothesis
@@ -26,6 +26,15 @@ ROOT = Path(__file__).resolve().parents[1]
 # Compilation makes the first example slow, hence no deadline; the same examples are drawn in every run.
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None, max_examples=25)
 hypothesis.settings.load_profile("house")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _programs_are_forgotten() -> Iterator[None]:
+    """Compiled programs of a file go when it ends: all of them together exceed what a process may map into memory."""
+    yield
+    import jax  # late, after the settings above
+
+    jax.clear_caches()
 
 
 @pytest.fixture(scope="session")
