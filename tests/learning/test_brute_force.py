@@ -18,7 +18,7 @@ CASES = {
     "three heads, unequal widths": (Architecture((3,), (4, 12), (1.0, 0.7, 1.5)), "gibbs"),
     "two layers": (Architecture((2, 2), 8), "nuts"),
     "two layers, skips": (Architecture((2, 1), 6, skip=True), "nuts"),
-    "three layers, unequal widths": (Architecture((1, 2, 1), (5, 3, 4, 6)), "nuts"),
+    "three layers, unequal widths": (Architecture((1, 2, 1), (5, 3, 4, 6)), "gibbs"),
     "three outputs": (Architecture((2,), (3, 5), (1.0, 0.7, 1.5), outputs=3), "gibbs"),
     "three outputs, skips": (Architecture((1, 1), 5, outputs=3, skip=True), "nuts"),
     "three layers, skips, narrower than paths": (Architecture((1, 1, 2), 4, skip=True), "gibbs"),

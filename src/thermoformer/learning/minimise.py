@@ -20,6 +20,10 @@ from .layout import Layout
 # Whitened coordinates are of order one (logarithms of factors): a first step longer than this leaves the region
 # where a quadratic model says anything.
 FIRST_RADIUS = 1.0
+# Gains under which the gradient decides, and not the value, whether a step is good.
+NEAR = 1e-10
+# Steps in a row that rounding may spoil before a search ends.
+STALLS = 5
 # Candidate shifts of the Hessian, in units of its largest curvature.
 DAMPINGS = 10.0 ** np.linspace(-12, 4, 65)
 # Steps that limited-memory BFGS remembers: the action costs far more than the recursion over them.
@@ -79,32 +83,37 @@ def newton(
         return jnp.where(usable, value, jnp.inf), gradient, curvatures, directions
 
     def proceed(state: tuple) -> Array:
-        _, (_, gradient, _, _), _, _, radius, evaluations, stalled = state
+        _, (_, gradient, _, _), _, _, radius, evaluations, stalls = state
         unfinished = jnp.abs(gradient).max() > tolerance
-        return (evaluations == 0) | (unfinished & (evaluations < max_steps) & ~stalled & (radius > 1e-14))
+        return (evaluations == 0) | (unfinished & (evaluations < max_steps) & (stalls < STALLS) & (radius > 1e-14))
 
     def advance(state: tuple) -> tuple:
         # The state carries the next trial move, so that the derivatives stand, and are compiled, only once.
-        vector, best, move, predicted, radius, evaluations, _ = state
+        vector, best, move, predicted, radius, evaluations, stalls = state
         found = derivatives(vector + move)
         first = evaluations == 0
         gain, length = best[0] - found[0], jnp.linalg.norm(move)
-        level = jnp.abs(gain) <= ROUNDING * jnp.maximum(jnp.abs(found[0]), 1)
+        size = jnp.maximum(jnp.abs(found[0]), 1)
+        # So near the minimum the value may be rounded more coarsely than it falls; the gradient then decides.
+        near = (jnp.abs(gain) <= NEAR * size) & (predicted <= NEAR * size)
+        level = near | (jnp.abs(gain) <= ROUNDING * size)
         smaller = jnp.abs(found[1]).max() < jnp.abs(best[1]).max()
         accept = first | (gain > 1e-4 * predicted) | (level & smaller)
-        # On level ground a step that does not shrink the gradient means that rounding has won.
-        stalled = (level & ~smaller) | ~jnp.isfinite(found[0]) & first
+        # On level ground steps that do not shrink the gradient, even as they get shorter, mean that rounding has won.
+        stuck = level & ~smaller & ~first
+        stalls = jnp.where(~jnp.isfinite(found[0]) & first, STALLS, jnp.where(stuck, stalls + 1, 0))
         grown = jnp.where((gain > 0.75 * predicted) & (length > 0.5 * radius), 2 * radius, radius)
-        radius = jnp.where(first | level, radius, jnp.where(gain < 0.25 * predicted, 0.25 * length, grown))
+        shorter = jnp.where(level, stuck, gain < 0.25 * predicted)
+        radius = jnp.where(first, radius, jnp.where(shorter, 0.25 * length, jnp.where(level, radius, grown)))
         vector = jnp.where(accept, vector + move, vector)
         best = jax.tree.map(lambda new, old: jnp.where(accept, new, old), found, best)
         _, gradient, curvatures, directions = best
         move, predicted = trust_region_move(gradient, curvatures, directions, radius)
-        return vector, best, move, predicted, radius, evaluations + 1, stalled
+        return vector, best, move, predicted, radius, evaluations + 1, stalls
 
     zero, count = jnp.zeros_like(start), len(start)
     blank = (jnp.asarray(jnp.inf), zero + jnp.inf, zero, jnp.zeros((count, count)))
-    first = (start, blank, zero, jnp.zeros(()), jnp.asarray(FIRST_RADIUS), jnp.asarray(0), jnp.asarray(False))
+    first = (start, blank, zero, jnp.zeros(()), jnp.asarray(FIRST_RADIUS), jnp.asarray(0), jnp.asarray(0))
     vector, best, _, _, _, evaluations, _ = jax.lax.while_loop(proceed, advance, first)
     value, gradient, curvatures, directions = best
     norm = jnp.where(jnp.isfinite(value), jnp.abs(gradient).max(), jnp.nan)
