@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from .._keys import KeyLike, as_key
 from .._validation import fail, labels_for, nonnegative_number, one_of, positive_integer, positive_number, real_array
-from ._keys import KeyLike, as_key
 from .corrections import one_loop
 from .exact import sample_order_parameters
 from .network import Architecture

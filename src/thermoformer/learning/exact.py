@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._keys import KeyLike, as_key
 from .._validation import labels_for, positive_number
-from ._keys import KeyLike, as_key
 from .action import Setting, entropy_derivatives, path_factor, reachable_action
 from .kernels import Problem, null_energy
 from .layout import Layout

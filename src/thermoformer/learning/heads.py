@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._keys import KeyLike, as_key
 from .._precision import MATMUL_PRECISION
 from .._validation import attention_matrices, fail, positive_integer, real_array
-from ._keys import KeyLike, as_key
 
 Attention = Float[Array, "example head query key"]
 

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._keys import KeyLike, as_key
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, layers_of_attention, one_of, positive_integer, real_array
-from ._keys import KeyLike, as_key
 from .layout import Layout
 
 READOUTS = ("last", "first", "mean")

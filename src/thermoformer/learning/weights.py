@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._keys import KeyLike, as_key
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, labels_for, one_of, positive_integer, positive_number
-from ._keys import KeyLike, as_key
 from .gibbs import GibbsSweep
 from .kernels import choose_form, prepare
 from .network import READOUTS, Architecture, Weights, network_output, prior_weights

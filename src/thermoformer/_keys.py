@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail
+from ._validation import fail
 
 KeyLike = int | jax.Array
 
