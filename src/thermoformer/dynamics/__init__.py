@@ -1,0 +1,45 @@
+"""Self-attention that feeds on its own output: maps, chaos and phase diagrams."""
+
+from .cycles import Bifurcation, Cycle, NoCycleError, bifurcation_point, find_cycle
+from .diagrams import attractors, chaotic_intervals, intervals, orbit_diagram, phase_diagram, regime_names
+from .features import Features
+from .finite import FiniteNetwork, FiniteOrbit
+from .lyapunov import LyapunovSpectrum, local_exponents, lyapunov_spectrum
+from .maps import DiscreteMap
+from .meanfield import MeanField, Window
+from .orbits import MapOrbit, Orbit, autocorrelation, orbit, orbit_statistics, power_spectrum
+from .regimes import REGIMES, Lifetime, Regime, lifetime, regime
+
+__all__ = [
+    "REGIMES",
+    "Bifurcation",
+    "Cycle",
+    "DiscreteMap",
+    "Features",
+    "FiniteNetwork",
+    "FiniteOrbit",
+    "Lifetime",
+    "LyapunovSpectrum",
+    "MapOrbit",
+    "MeanField",
+    "NoCycleError",
+    "Orbit",
+    "Regime",
+    "Window",
+    "attractors",
+    "autocorrelation",
+    "bifurcation_point",
+    "chaotic_intervals",
+    "find_cycle",
+    "intervals",
+    "lifetime",
+    "local_exponents",
+    "lyapunov_spectrum",
+    "orbit",
+    "orbit_diagram",
+    "orbit_statistics",
+    "phase_diagram",
+    "power_spectrum",
+    "regime",
+    "regime_names",
+]

@@ -1,0 +1,102 @@
+"""Features on disk: a NumPy archive of patterns without pickles, or a table of signs that one can type.
+
+The archive holds `pattern_{o,v,q,k}` [feature, columns and positional bits] (v, q, k with a head axis first where there
+are several heads), `semantic_bits`, `positional_bits` and, if the columns stand for unequal shares of the bits,
+`fractions`. Features that are known by correlations only are kept as `signs`, `weights_{role}` and `positional_{role}`.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._validation import fail
+from .site_classes import ROLES
+
+_SIGNS = {"+": 1.0, "-": -1.0, "−": -1.0}
+
+
+def write_archive(path: str | Path, arrays: Mapping[str, Any]) -> None:
+    """Arrays to a NumPy archive under exactly this path."""
+    with open(path, "wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **{name: np.asarray(array) for name, array in arrays.items()})
+
+
+def read_archive(path: str | Path) -> dict[str, np.ndarray]:
+    """All arrays of a NumPy archive; nothing is unpickled."""
+    expected = "a NumPy archive (.npz) of plain arrays"
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise fail("path", f"{str(path)!r}, which is no NumPy archive ({error})", expected) from error
+    if isinstance(loaded, np.ndarray):
+        raise fail("path", f"{str(path)!r}, a single array", expected)
+    arrays = {}
+    with loaded as archive:
+        for name in archive.files:
+            try:
+                arrays[name] = archive[name]
+            except (ValueError, EOFError, zipfile.BadZipFile) as error:
+                raise fail("path", f"{str(path)!r} with an unreadable {name!r} ({error})", expected) from error
+    return arrays
+
+
+def split_patterns(path: str | Path, arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Semantic and positional parts of `pattern_{role}`, cut at `semantic_bits`."""
+    needed = [f"pattern_{role}" for role in ROLES] + ["semantic_bits"]
+    if missing := [name for name in needed if name not in arrays]:
+        raise fail("path", f"{str(path)!r} without {', '.join(missing)}", "the arrays " + ", ".join(needed))
+    semantic_bits = arrays["semantic_bits"]
+    if semantic_bits.shape != () or semantic_bits.dtype.kind not in "iu" or semantic_bits < 1:
+        raise fail("semantic_bits", f"{semantic_bits!r} in {str(path)!r}", "one whole number, 1 or more")
+    semantic, positional = {}, {}
+    for role in ROLES:
+        pattern = arrays[f"pattern_{role}"]
+        if pattern.ndim not in (2, 3) or pattern.shape[-1] < semantic_bits:
+            raise fail(
+                f"pattern_{role}",
+                f"shape {pattern.shape} in {str(path)!r}",
+                f"[feature, {semantic_bits} semantic bits and positional bits], perhaps with heads first",
+            )
+        semantic[role], positional[role] = np.split(pattern, [int(semantic_bits)], axis=-1)
+    return semantic, positional
+
+
+def read_table(table: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Semantic and positional signs from lines such as "o -++|--"; see `Features.from_table`."""
+    # One line is never a whole table, so a string of one line can only be a path.
+    if isinstance(table, Path) or (isinstance(table, str) and "\n" not in table):
+        table = Path(table).read_text(encoding="utf-8")
+    if not isinstance(table, str):
+        raise fail("table", type(table).__name__, "the text of a table or a path to one")
+    rows: dict[str, dict[int, list[tuple[list[float], list[float]]]]] = {role: {} for role in ROLES}
+    for number, line in enumerate(table.splitlines(), 1):
+        if not (content := line.split("#")[0].strip()):
+            continue
+        name, _, signs = content.partition(" ")
+        head = name[1:] or "1"
+        if (
+            name[0] not in ROLES
+            or not head.isascii()
+            or not head.isdigit()
+            or int(head) < 1
+            or (name[0] == "o" and head != "1")
+        ):
+            raise fail(f"table, line {number}", repr(name), "a role o, v, q or k, for v, q, k perhaps with a head: v2")
+        semantic, bar, positional = signs.replace(" ", "").partition("|")
+        if not semantic or set(semantic + positional) - set(_SIGNS) or (bar and not positional):
+            raise fail(f"table, line {number}", repr(signs.strip()), "signs + and -, perhaps | and more signs")
+        row = [_SIGNS[sign] for sign in semantic], [_SIGNS[sign] for sign in positional]
+        rows[name[0]].setdefault(int(head), []).append(row)
+    for role, heads in rows.items():
+        if sorted(heads) != list(range(1, len(heads) + 1)) or not heads:
+            raise fail("table", f"heads {sorted(heads)} of role {role}", "every role, its heads counted from 1")
+    parts = []
+    for part in (0, 1):
+        named = {role: [[row[part] for row in heads[head]] for head in sorted(heads)] for role, heads in rows.items()}
+        parts.append({role: value[0] if role == "o" else value for role, value in named.items()})
+    return parts[0], parts[1]

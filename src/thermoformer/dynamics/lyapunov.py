@@ -1,0 +1,191 @@
+"""Lyapunov exponents: how fast nearby orbits part, direction by direction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jax import lax
+from jaxtyping import Array
+
+from .._validation import fail, positive_integer
+from .lanes import Lanes
+from .maps import as_map
+from .survey import Plan, Report, Survey, survey
+from .tangents import UNROLLED, Columns, orthonormalise, push, unit_columns
+
+# An exponent counts as lost where rounding was all that was left in more than this share of the steps. Such a step adds
+# some −32 in place of something lower, so that one in a thousand already shifts the mean by 0.03 or more.
+LOST_SHARE = 1e-3
+# Up to this many vectors, orthonormalising costs less than pushing: it is done at every step.
+FEW_VECTORS = 24
+
+
+@dataclass(frozen=True, eq=False)
+class LyapunovSpectrum:
+    """Lyapunov exponents per step, largest first.
+
+    Fields:
+        exponents: [exponent]; −inf where rounding ruled: the true value is lower than can be told.
+        errors: [exponent], standard errors by batch means; nan for lost ones.
+        running: [block, exponent], average up to the end of each block.
+        lost: [exponent], the share of steps in which rounding was all that was left.
+        steps, transient: what the averages are over, and what came before.
+        final_state: where the orbit ended.
+    """
+
+    exponents: np.ndarray
+    errors: np.ndarray
+    running: np.ndarray
+    lost: np.ndarray
+    steps: int
+    transient: int
+    final_state: Any = field(repr=False)
+
+    @property
+    def kaplan_yorke_dimension(self) -> float:
+        """j + Σ_{i≤j} λ_i / |λ_{j+1}| with the largest j whose sum is not negative; nan if too few are known.
+
+        Example:
+            >>> henon = lambda x, a=1.4, b=0.3: jnp.array([1 - a * x[0] ** 2 + x[1], b * x[0]])
+            >>> round(lyapunov_spectrum(henon, [0.1, 0.1], steps=20_000, transient=100).kaplan_yorke_dimension, 1)
+            1.3
+        """
+        sums = np.cumsum(self.exponents)
+        if not np.any(sums >= 0):
+            return 0.0
+        last = int(np.flatnonzero(sums >= 0)[-1])
+        if last + 1 == len(sums):
+            return np.nan
+        return last + 1 + float(sums[last] / abs(self.exponents[last + 1]))
+
+    def to_xarray(self) -> xr.Dataset:
+        """Exponents with their errors and running averages."""
+        numbers = np.arange(1, len(self.exponents) + 1)
+        ends = np.linspace(0, self.steps, len(self.running) + 1)[1:]
+        return xr.Dataset(
+            {
+                "exponent_value": ("exponent", self.exponents, {"long_name": "Lyapunov exponent per step"}),
+                "error": ("exponent", self.errors, {"long_name": "standard error by batch means"}),
+                "lost": ("exponent", self.lost, {"long_name": "share of steps lost to rounding"}),
+                "running": (("step", "exponent"), self.running, {"long_name": "average up to this step"}),
+            },
+            {"exponent": numbers, "step": ends},
+            {"steps": self.steps, "transient": self.transient},
+        )
+
+
+def lyapunov_spectrum(
+    model: Any,
+    state: Any,
+    *,
+    steps: int = 20_000,
+    transient: int = 1_000,
+    k: int | None = None,
+    every: int | None = None,
+    blocks: int = 20,
+    progress: Report | None = None,
+) -> LyapunovSpectrum:
+    """The k leading Lyapunov exponents of the orbit from a state, by Gram–Schmidt on tangent vectors (Benettin et al.).
+
+    Arguments:
+        model: a MeanField, a DiscreteMap or a step function of a vector.
+        state: where the orbit begins: model.window(...), model.token(...), or a vector.
+        steps: steps that are averaged over.
+        transient: steps before.
+        k: how many exponents; all where absent.
+        every: steps between orthonormalisations; 1 for up to 24 exponents and up to 8 beyond where absent. It changes
+            rounding only: the longer, the sooner low exponents are lost to it.
+        blocks: the running average has so many points, and errors come from the scatter of so many blocks.
+        progress: called as progress(done, total, message).
+
+    Example:
+        >>> spectrum = lyapunov_spectrum(lambda x: 4 * x * (1 - x), 0.3, steps=50_000, transient=100)
+        >>> bool(abs(spectrum.exponents[0] - np.log(2)) < 0.001)
+        True
+    """
+    model = as_map(model, state)
+    count = exponent_count(k, model.dimension)
+    check_steps(steps, transient)
+    state, used = model.settled(state)
+    every = usual_interval(count, model.dimension) if every is None else positive_integer("every", every)
+    blocks = min(positive_integer("blocks", blocks), max(steps // every, 1))
+    plan = Plan(max(transient - used, 0), steps, count, every, blocks)
+    found = survey(model, [state], {}, plan, progress=progress)
+    exponents, errors = mean_and_error(found)
+    counts = np.arange(1, blocks + 1)[:, None]
+    return LyapunovSpectrum(
+        exponents=exponents[0],
+        errors=errors[0],
+        running=np.cumsum(found.blocks[0], axis=0) / counts,
+        lost=found.lost[0],
+        steps=steps,
+        transient=transient,
+        final_state=found.finals[0],
+    )
+
+
+def local_exponents(model: Any, state: Any, *, steps: int, k: int | None = None) -> np.ndarray:
+    """The logarithm of how much each orthonormal tangent vector grows at every step, [step, exponent].
+
+    Arguments:
+        model, state, k: as in `lyapunov_spectrum`; vectors begin as the first unit vectors, newest token first.
+
+    Example:
+        >>> local_exponents(lambda x: 2 * x, 1.0, steps=3).round(6).ravel().tolist()
+        [0.693147, 0.693147, 0.693147]
+    """
+    model = as_map(model, state)
+    count = exponent_count(k, model.dimension)
+    state, _ = model.settled(state)
+    lanes = model.lanes({"": np.zeros(1)}, state)
+    lane_state = model.start(lanes, [state])
+    columns = unit_columns(lanes, lane_state, count, stacked=count > UNROLLED)
+    return np.asarray(_local(lanes, lane_state, columns, positive_integer("steps", steps)))[..., 0]
+
+
+@eqx.filter_jit
+def _local(lanes: Lanes, state: Any, columns: Columns, steps: int) -> Array:
+    def one(carry: tuple, _: None) -> tuple[tuple, Array]:
+        prepared, linear, columns = carry
+        columns, logarithms, lost = orthonormalise(push(lanes, linear, columns))
+        prepared = lanes.advance(prepared, linear)
+        return (prepared, lanes.linearise(prepared), columns), jnp.where(lost, -jnp.inf, logarithms)
+
+    prepared = lanes.prepare(state)
+    return lax.scan(one, (prepared, lanes.linearise(prepared), columns), None, steps)[1]
+
+
+def mean_and_error(found: Survey) -> tuple[np.ndarray, np.ndarray]:
+    """Exponents and their standard errors [point, exponent] from blocks; −inf and nan from the first lost one on."""
+    exponents = found.blocks.mean(axis=1)
+    count = found.blocks.shape[1]
+    errors = found.blocks.std(axis=1, ddof=min(1, count - 1)) / np.sqrt(count)
+    # What comes after a lost one is not larger than it.
+    lost = np.maximum.accumulate(found.lost > LOST_SHARE, axis=1)
+    return np.where(lost, -np.inf, exponents), np.where(lost, np.nan, errors)
+
+
+def exponent_count(k: Any, dimension: int) -> int:
+    """How many exponents: a number from 1 to the dimension, or all."""
+    if k is None:
+        return dimension
+    if positive_integer("k", k) > dimension:
+        raise fail("k", k, f"at most {dimension}, the dimension of the map")
+    return int(k)
+
+
+def usual_interval(count: int, dimension: int) -> int:
+    """Steps between orthonormalisations: with many vectors it costs more than pushing them, and is done less often."""
+    return 1 if count <= FEW_VECTORS else int(np.clip(dimension // 12, 1, 8))
+
+
+def check_steps(steps: Any, transient: Any) -> None:
+    """One counted step at least, and no negative transient."""
+    positive_integer("steps", steps)
+    if isinstance(transient, bool) or not isinstance(transient, (int, np.integer)) or transient < 0:
+        raise fail("transient", repr(transient), "a whole number, zero or more")

@@ -1,0 +1,152 @@
+"""What the tools of this room take as a map: a mean-field model, or any step function of a vector."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import jax.numpy as jnp
+import numpy as np
+
+from .._validation import fail, real_array
+from .lanes import Lanes, StepLanes
+
+
+@runtime_checkable
+class Map(Protocol):
+    """A map with named parameters; `MeanField` and `DiscreteMap` are maps."""
+
+    @property
+    def parameters(self) -> Mapping[str, float]:
+        """The numbers that diagrams can vary, by name."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """How many Lyapunov exponents there are."""
+        ...
+
+    @property
+    def observables(self) -> tuple[str, ...]:
+        """Names of what diagrams show."""
+        ...
+
+    def lanes(self, parameters: Mapping[str, np.ndarray], state: Any) -> Lanes:
+        """The map with one set of parameters per lane, for states like the given one.
+
+        Parameters that are absent have the map's own value.
+        """
+        ...
+
+    def start(self, lanes: Lanes, states: Sequence[Any]) -> Any:
+        """States as one state of all lanes."""
+        ...
+
+    def replace(self, **parameters: float) -> Map:
+        """The same map with other parameters."""
+        ...
+
+    def settled(self, state: Any) -> tuple[Any, int]:
+        """A state from which the map is autonomous, and how many steps it took to come there."""
+        ...
+
+    def state(self, lanes: Lanes, lane_state: Any, lane: int) -> Any:
+        """The state of one lane."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DiscreteMap:
+    """Any map x → f(x) of a vector (or a number), written with JAX.
+
+    Arguments:
+        step: called as step(x, **parameters) with x [coordinate]; returns the next x.
+        parameters: numbers that the step takes by name; diagrams vary them.
+        names: names of the coordinates.
+
+    Example:
+        >>> logistic = DiscreteMap(lambda x, r: r * x * (1 - x), {"r": 4.0})
+        >>> logistic.replace(r=3.2).parameters
+        {'r': 3.2}
+    """
+
+    step: Callable[..., Any]
+    parameters: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    names: tuple[str, ...] = ("x",)
+
+    def __post_init__(self) -> None:
+        if not callable(self.step):
+            raise fail("step", type(self.step).__name__, "a function step(x, **parameters)")
+        numbers = {name: float(real_array(name, value, ())) for name, value in dict(self.parameters).items()}
+        object.__setattr__(self, "parameters", numbers)
+        object.__setattr__(self, "names", tuple(self.names))
+
+    @property
+    def dimension(self) -> int:
+        """As many exponents as coordinates."""
+        return len(self.names)
+
+    @property
+    def observables(self) -> tuple[str, ...]:
+        """The coordinates."""
+        return self.names
+
+    def replace(self, **parameters: float) -> DiscreteMap:
+        """The same map with other parameters."""
+        check_names("parameters", parameters, self.parameters)
+        return dataclasses.replace(self, parameters={**self.parameters, **parameters})
+
+    def lanes(self, parameters: Mapping[str, np.ndarray], state: Any = None) -> StepLanes:
+        """The map with one set of parameters per lane."""
+        count = lane_count(parameters)
+        values = {
+            name: jnp.asarray(np.broadcast_to(np.asarray(parameters.get(name, own), np.float64), (count,)))
+            for name, own in self.parameters.items()
+        }
+        return StepLanes(self.step, values, count)
+
+    def start(self, lanes: Lanes, states: Sequence[Any]) -> Any:
+        """States [coordinate] side by side."""
+        vectors = [np.atleast_1d(real_array("state", state)) for state in states]
+        for vector in vectors:
+            if vector.shape != (self.dimension,):
+                expected = f"[{self.dimension}], one entry per coordinate ({', '.join(self.names)})"
+                raise fail("state", f"shape {vector.shape}", expected)
+        return jnp.asarray(np.stack(vectors, axis=-1))
+
+    def settled(self, state: Any) -> tuple[Any, int]:
+        """Every state will do."""
+        return state, 0
+
+    def state(self, lanes: Lanes, lane_state: Any, lane: int) -> np.ndarray:
+        """The state of one lane."""
+        return np.asarray(lane_state[:, lane])
+
+
+def as_map(model: Any, state: Any = None, parameter: str | None = None, value: float = 0.0) -> Map:
+    """A map from what a user gave: itself, or a bare step function.
+
+    Arguments:
+        state: a state of the bare function, which tells its dimension.
+        parameter, value: a parameter that the bare function takes by name.
+    """
+    if isinstance(model, Map):
+        return model
+    if not callable(model):
+        raise fail("model", type(model).__name__, "a MeanField, a DiscreteMap or a step function")
+    size = np.atleast_1d(real_array("state", state)).size
+    names = ("x",) if size == 1 else tuple(f"x{number}" for number in range(size))
+    return DiscreteMap(model, {} if parameter is None else {parameter: value}, names)
+
+
+def check_names(argument: str, given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """Refuses names that a map does not have."""
+    for name in given:
+        if name not in known:
+            raise fail(argument, repr(name), "one of " + (", ".join(map(repr, known)) or "none: it has no parameters"))
+
+
+def lane_count(parameters: Mapping[str, np.ndarray]) -> int:
+    """How many lanes sets of parameters ask for: the length of the arrays among them."""
+    return int(np.broadcast_shapes((1,), *(np.shape(value) for value in parameters.values()))[0])

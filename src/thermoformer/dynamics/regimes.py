@@ -1,0 +1,261 @@
+"""What an orbit does in the end: periodic, quasi-periodic, chaotic, or not to be told yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from .._keys import KeyLike, as_key
+from .._validation import fail, nonnegative_number, positive_integer, positive_number
+from .lyapunov import check_steps, exponent_count, mean_and_error
+from .maps import as_map
+from .meanfield import MeanField, Window
+from .survey import Plan, Report, survey
+
+REGIMES = ("fixed point", "periodic", "quasi-periodic", "chaos", "hyperchaos", "undecided")
+FIXED, PERIODIC, QUASI_PERIODIC, CHAOS, HYPERCHAOS, UNDECIDED = range(len(REGIMES))
+
+# An exponent that is 0 comes out as about a few over the number of steps: what a tangent vector gains once and for all
+# while it turns into its direction. To this the standard error is added, this many times.
+ZERO_GAIN, ZERO_ERRORS = 10.0, 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Regime:
+    """The verdict on one orbit.
+
+    Fields:
+        name: one of `REGIMES`.
+        period: steps to the exact return; none where there is no return.
+        exponents, errors: the leading Lyapunov exponents with standard errors.
+        zero: exponents closer to 0 than this count as 0.
+        zeros: how many exponents count as 0.
+        reason: why, in a sentence.
+        steps: how many steps were run in all.
+        changes: earlier verdicts at the numbers of steps where they were given; one for a plain verdict.
+        final_state: where the orbit ended.
+    """
+
+    name: str
+    period: int | None
+    exponents: np.ndarray
+    errors: np.ndarray
+    zero: float
+    zeros: int
+    reason: str
+    steps: int
+    changes: tuple[tuple[int, str], ...] = ()
+    final_state: Any = field(default=None, repr=False)
+
+    def to_xarray(self) -> xr.Dataset:
+        """The verdict as a Dataset."""
+        return xr.Dataset(
+            {"exponents": ("exponent", self.exponents), "errors": ("exponent", self.errors)},
+            attrs={"regime": self.name, "period": self.period or 0, "reason": self.reason, "steps": self.steps},
+        )
+
+
+def regime(
+    model: Any,
+    state: Any,
+    *,
+    steps: int = 20_000,
+    transient: int = 100_000,
+    k: int | None = None,
+    longest_period: int = 2_000,
+    tolerance: float = 1e-9,
+    confirm: int = 0,
+    progress: Report | None = None,
+) -> Regime:
+    """The regime of the orbit from a state, by its exponents and by exact return.
+
+    Arguments:
+        model, state: as in `lyapunov_spectrum`.
+        steps, transient: steps that exponents are averaged over, and steps before.
+        k: how many leading exponents; three, or as many as there are, where absent.
+        longest_period: returns are sought up to so many steps.
+        tolerance: how close a return must be, in every coordinate of the state.
+        confirm: run on for up to so many steps more while the verdict is chaos or undecided, judging anew each time the
+            length has doubled. Chaos that lasts for 100 000 steps may still end in a cycle (a supertransient).
+        progress: called as progress(done, total, message).
+
+    Example:
+        >>> verdict = regime(lambda x: 3.5 * x * (1 - x), 0.3, steps=1000, transient=1000)
+        >>> verdict.name, verdict.period
+        ('periodic', 4)
+    """
+    model = as_map(model, state)
+    check_steps(steps, transient)
+    check_steps(1, confirm)
+    count = min(3, model.dimension) if k is None else exponent_count(k, model.dimension)
+    positive_integer("longest_period", longest_period)
+    positive_number("tolerance", tolerance)
+    state, used = model.settled(state)
+    blocks = min(20, steps)
+    wait, spent, changes = max(transient - used, 0), used, []
+    limit = transient + steps + confirm
+    while True:
+        plan = Plan(wait, steps, count, blocks=blocks, longest_period=longest_period, tolerance=tolerance)
+        found = survey(model, [state], {}, plan, progress=progress)
+        state, spent = found.finals[0], spent + wait + steps
+        exponents, errors = (values[0] for values in mean_and_error(found))
+        verdict = _verdict(exponents, errors, int(found.period[0]), steps, spent, state, longest_period)
+        changes.append((spent, verdict.name))
+        wait = spent - steps  # the next verdict comes when the length has doubled
+        if verdict.name not in ("chaos", "hyperchaos", "undecided") or spent + wait + steps > limit:
+            return Regime(**{**vars(verdict), "changes": tuple(changes)})
+
+
+def _verdict(
+    exponents: np.ndarray, errors: np.ndarray, period: int, steps: int, spent: int, state: Any, longest: int
+) -> Regime:
+    code, zeros, zero = classify(exponents[None], errors[None], np.array([period]), steps)
+    name = REGIMES[code[0]]
+    leading = f"leading exponent {exponents[0]:.3g} ± {errors[0]:.1g}"
+    reasons = {
+        "fixed point": "the state returns at every step",
+        "periodic": f"the state returns after {period} steps; {leading}",
+        "quasi-periodic": f"{leading} is 0 within {zero[0]:.1g}, and there is no return within {longest} steps",
+        "chaos": f"{leading} is above {zero[0]:.1g}",
+        "hyperchaos": f"two or more exponents are above {zero[0]:.1g}",
+        "undecided": f"{leading}, return after {period} steps"
+        if period
+        else f"{leading} is negative, but there is no return within {longest} steps: a longer transient or period",
+    }
+    return Regime(
+        name=name,
+        period=period or None,
+        exponents=exponents,
+        errors=errors,
+        zero=float(zero[0]),
+        zeros=int(zeros[0]),
+        reason=reasons[name],
+        steps=spent,
+        final_state=state,
+    )
+
+
+def classify(
+    exponents: np.ndarray, errors: np.ndarray, period: np.ndarray, steps: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Regimes of many points.
+
+    Arguments:
+        exponents, errors: [point, exponent], leading first.
+        period: [point], 0 where no return was found.
+        steps: what the exponents are averaged over.
+
+    Returns:
+        Numbers of `REGIMES`, how many exponents count as 0, and what counts as 0; [point] each.
+
+    Example:
+        >>> code, _, _ = classify(np.array([[0.1, -1.0]]), np.array([[0.001, 0.01]]), np.array([0]), 10_000)
+        >>> REGIMES[code[0]]
+        'chaos'
+    """
+    first = exponents[:, 0]
+    error = np.where(np.isfinite(errors[:, 0]), errors[:, 0], 0.0)
+    zero = ZERO_GAIN / steps + ZERO_ERRORS * error
+    above = np.sum(exponents > zero[:, None], axis=1)
+    zeros = np.sum(np.abs(exponents) <= zero[:, None], axis=1)
+    returned = period > 0
+    code = np.full(len(first), UNDECIDED)
+    code[~returned & (above == 1)] = CHAOS
+    code[~returned & (above > 1)] = HYPERCHAOS
+    code[~returned & (above == 0) & (zeros > 0) & (zeros <= 2)] = QUASI_PERIODIC
+    # A return with a positive exponent is a contradiction, and stays undecided.
+    code[returned & (above == 0)] = PERIODIC
+    code[returned & (above == 0) & (period == 1)] = FIXED
+    return code, zeros, zero
+
+
+@dataclass(frozen=True, eq=False)
+class Lifetime:
+    """How long chaos lasts.
+
+    Fields:
+        ended: [copy], steps after which a copy was found periodic; inf for those that were not.
+        periods: [copy], their periods; 0 for the others.
+        steps: how far all copies were followed.
+        mean: estimate of the mean lifetime in steps, of an exponential law cut off at `steps`; inf if none ended.
+        error: its standard error.
+    """
+
+    ended: np.ndarray
+    periods: np.ndarray
+    steps: int
+    mean: float
+    error: float
+
+    def to_xarray(self) -> xr.Dataset:
+        """Lifetimes copy by copy."""
+        variables = {"ended": ("copy", self.ended), "period": ("copy", self.periods)}
+        return xr.Dataset(variables, attrs={"steps": self.steps, "mean": self.mean, "error": self.error})
+
+
+def lifetime(
+    model: MeanField,
+    state: Window,
+    *,
+    copies: int = 64,
+    steps: int = 1_000_000,
+    looks: int = 50,
+    spread: float = 1e-3,
+    longest_period: int = 500,
+    tolerance: float = 1e-9,
+    key: KeyLike = 0,
+    progress: Report | None = None,
+) -> Lifetime:
+    """How long chaos lasts: many copies of an orbit, apart by a little, followed until they are periodic.
+
+    Copies cost little beside each other. A share that becomes periodic, at a steady rate, marks a supertransient.
+
+    Arguments:
+        copies, spread: how many, and the standard deviation of the noise on their windows.
+        steps, looks: how far they are followed, and how often they are looked at.
+        longest_period, tolerance: as in `regime`.
+        key: random key of the noise.
+
+    Example:
+        >>> from thermoformer.dynamics import Features
+        >>> model = MeanField(Features.paper(), beta=2.6, gamma=220.0, epsilon=0.02)
+        >>> bool(np.isfinite(lifetime(model, model.window(), copies=4, steps=4000, looks=4).ended).all())
+        True
+    """
+    copies, looks = positive_integer("copies", copies), positive_integer("looks", looks)
+    if positive_integer("steps", steps) < looks:
+        raise fail("steps", steps, f"{looks} or more, the number of looks")
+    if not isinstance(model, MeanField):
+        raise fail("model", type(model).__name__, "a MeanField")
+    window, _ = model.settled(state)
+    spread = nonnegative_number("spread", spread)
+    seed = np.asarray(_key_numbers(key))
+    noise = np.random.default_rng(seed.tolist()).normal(size=(copies, *window.A.shape)) * spread
+    states: Sequence[Window] = [Window(window.A + one, window.positions) for one in noise]
+    ended, periods = np.full(copies, np.inf), np.zeros(copies, int)
+    plan = Plan(steps // looks, 0, blocks=0, longest_period=longest_period, tolerance=tolerance, pieces=1)
+    for look in range(looks):
+        if progress is not None:
+            progress(look, looks, f"{int(np.isfinite(ended).sum())} of {copies} copies are periodic")
+        found = survey(model, states, {}, plan, batch=copies)
+        states = found.finals
+        now = (found.period > 0) & ~np.isfinite(ended)
+        ended[now] = (look + 1) * plan.transient
+        periods = np.where(now, found.period, periods)
+        if np.isfinite(ended).all():
+            break
+    count = int(np.isfinite(ended).sum())
+    # Of an exponential law that is cut off, the likeliest mean is all time lived over all ends.
+    lived = float(np.minimum(ended, steps).sum())
+    mean = lived / count if count else np.inf
+    return Lifetime(ended, periods, steps, mean, mean / np.sqrt(count) if count else np.inf)
+
+
+def _key_numbers(key: KeyLike) -> Any:
+    import jax
+
+    return jax.random.key_data(as_key(key))

@@ -1,0 +1,140 @@
+"""Site classes: the distinct columns of the o patterns, all that the mean-field map knows of the bits (dynamics §2).
+
+Because tanh is odd, a class s and its mirror −s enter every sum with opposite signs and are kept as one, the one whose
+first entry is +1. The same information is in the odd correlations ⟨o_B α_a⟩, B any odd subset of the features: the two
+are Walsh–Hadamard transforms of each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from .._validation import fail
+
+ROLES = ("o", "v", "q", "k")
+
+# A set of correlations has 2^(M−1) rows: at 20 features half a million, beyond which a mistake is likelier than a use.
+LARGEST_FEATURES = 20
+# Correlations are averages over bits, known to a few units of round-off.
+CORRELATION_TOLERANCE = 1e-9
+# Weights that the transform should have made 0 carry its round-off, some 1e-16 per level.
+ZERO_WEIGHT = 1e-14
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def from_columns(columns: Arrays, fractions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Signs [class, feature] and weights [class, ..., feature] of explicit columns [..., feature, column]."""
+    present = fractions > 0
+    o = columns["o"][:, present]
+    flips = o[0]
+    signs, members = np.unique((o * flips).T, axis=0, return_inverse=True)
+    weights = {}
+    for role in ROLES:
+        signed = np.moveaxis(columns[role][..., present], -1, 0) * _along(
+            fractions[present] * flips, columns[role].ndim
+        )
+        weights[role] = np.zeros((len(signs), *signed.shape[1:]))
+        np.add.at(weights[role], members.reshape(-1), signed)
+    return signs, weights
+
+
+def all_signs(features: int) -> np.ndarray:
+    """Every sign vector that starts with +1, [class, feature], in the order of `numpy.unique`."""
+    rest = itertools.product((-1.0, 1.0), repeat=features - 1)
+    return np.array([(1.0, *tail) for tail in rest])
+
+
+def odd_subsets(features: int) -> list[tuple[int, ...]]:
+    """Odd subsets of the features 0..features−1, by size and then in lexicographic order."""
+    if features > LARGEST_FEATURES:
+        raise fail("features", features, f"at most {LARGEST_FEATURES}: there are 2^(features−1) odd subsets")
+    sizes = range(1, features + 1, 2)
+    return [subset for size in sizes for subset in itertools.combinations(range(features), size)]
+
+
+def subset_name(subset: Sequence[int], role: str, feature: int, head: int | None = None) -> str:
+    """A correlation as one reads it, counted from 1: "⟨o_1 o_2 o_3 v_1⟩"."""
+    product = " ".join(f"o_{b + 1}" for b in subset)
+    return f"⟨{product} {role}_{feature + 1}⟩" + ("" if head is None else f" of head {head}")
+
+
+def odd_correlations(signs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """⟨o_B α_a⟩ = Σ_s (Π_{b∈B} s_b) weights[s, ..., a] over odd subsets B, [subset, ..., feature]."""
+    products = np.array([signs[:, subset].prod(axis=1) for subset in odd_subsets(signs.shape[1])])
+    return np.tensordot(products, weights, axes=1)
+
+
+def from_odd_correlations(correlations: np.ndarray) -> np.ndarray:
+    """Weights of `all_signs` from correlations [subset, ..., feature]: the transform that undoes `odd_correlations`.
+
+    With s_1 = + an odd subset is known by its members among the features 2..M, and any subset of these is possible. So
+    the sum over odd subsets is a full Walsh–Hadamard transform over M − 1 signs, done one sign at a time.
+    """
+    features = correlations.shape[-1]
+    table = np.zeros((2,) * (features - 1) + correlations.shape[1:])
+    for subset, row in zip(odd_subsets(features), correlations, strict=True):
+        table[tuple(int(b in subset) for b in range(1, features))] = row
+    for axis in range(features - 1):
+        even, odd = np.take(table, 0, axis), np.take(table, 1, axis)
+        table = np.stack([even - odd, even + odd], axis) / 2
+    return table.reshape(correlations.shape)
+
+
+def check_possible(correlations: Arrays, signs: np.ndarray, weights: Arrays) -> None:
+    """Refuse correlations that no joint distribution of ±1 bits has.
+
+    The conditions are necessary and sufficient: with P_s = weights of o for feature 1, the classes must be
+    probabilities whose own bits are s, and a mean of any other role within a class must lie in [−1, 1]. Then bits
+    drawn with these means, independently given s, have the correlations.
+    """
+    advice = "correlations of ±1 features (insist=True takes them anyway)"
+    features = signs.shape[1]
+    subsets = odd_subsets(features)
+    for role in ROLES:
+        if (largest := np.abs(correlations[role]).max()) > 1 + CORRELATION_TOLERANCE:
+            at = np.unravel_index(np.abs(correlations[role]).argmax(), correlations[role].shape)
+            head = int(at[1]) if len(at) == 3 else None
+            name = subset_name(subsets[at[0]], role, int(at[-1]), head)
+            raise fail("correlations", f"{name} of size {largest:.6g}", f"{advice}, none larger than 1")
+    # o_a² = 1, so ⟨o_B o_a⟩ depends on the even set of features that B and a do not share: all its spellings agree.
+    seen: dict[frozenset[int], tuple[str, float]] = {frozenset(): ("a square", 1.0)}
+    for row, subset in enumerate(subsets):
+        for feature in range(features):
+            name, value = subset_name(subset, "o", feature), float(correlations["o"][row, feature])
+            other, known = seen.setdefault(frozenset(subset) ^ {feature}, (name, value))
+            if abs(value - known) > CORRELATION_TOLERANCE:
+                raise fail("correlations", f"{name} = {value:.6g}", f"{advice}: it equals {other} = {known:.6g}")
+    probabilities = weights["o"][:, 0]
+    worst = int(probabilities.argmin())
+    if probabilities[worst] < -CORRELATION_TOLERANCE:
+        name = _signs_name(signs[worst])
+        got = f"⟨o_B o_a⟩ that give o = {name} or its mirror the probability {probabilities[worst]:.6g}"
+        raise fail("correlations", got, f"{advice}: probabilities of zero or more")
+    for role in ROLES[1:]:
+        excess = np.abs(weights[role]) - probabilities[:, None, None]
+        if excess.max() > CORRELATION_TOLERANCE:
+            at, head, feature = np.unravel_index(excess.argmax(), excess.shape)
+            weight, sign = weights[role][at, head, feature], _signs_name(signs[at])
+            heads = f" of head {head}" if excess.shape[1] > 1 else ""
+            got = f"⟨o_B {role}_{feature + 1}⟩{heads} whose part from o = {sign} is {weight:.6g}"
+            raise fail(
+                "correlations", got, f"{advice}: no larger than the probability {probabilities[at]:.6g} of that o"
+            )
+
+
+def role_shape(role: str, features: int, heads: int, *width: int) -> tuple[int, ...]:
+    """Shape of one role's array: o has no head axis."""
+    return (features, *width) if role == "o" else (heads, features, *width)
+
+
+def _signs_name(signs: np.ndarray) -> str:
+    return "(" + "".join("+" if sign > 0 else "−" for sign in signs) + ")"
+
+
+def _along(values: np.ndarray, dimensions: int) -> np.ndarray:
+    """Values along the first of so many axes."""
+    return values.reshape(-1, *(1,) * (dimensions - 1))

@@ -1,0 +1,397 @@
+"""Many parameter sets and starts at once: the engine of spectra, regimes and diagrams.
+
+Points are laid out in batches of lanes. All batches have one shape, so there is one compiled program for the whole
+grid, and how many steps it runs is an argument. Nothing grows with the number of steps: orbits are tallied as they go.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from .lanes import Lanes
+from .maps import Map
+from .tangents import UNROLLED, Columns, orthonormalise, push, unit_columns
+
+# Bytes of one batch on a CPU: what stays in a core's cache.
+CPU_BATCH_BYTES = 2**18
+# Bytes of one batch on an accelerator, tangent vectors and densities included.
+ACCELERATOR_BATCH_BYTES = 2**32
+MOST_LANES, LANE_MULTIPLE = 2**17, 8
+
+Report = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Density:
+    """How an orbit is counted.
+
+    Fields:
+        bins: how many bins of the shown observable.
+        low, high: range of the bins; what falls outside is not counted.
+        shown: number of the observable.
+        section: number of an observable and a tolerance: only points where it is that close to 0 are counted in the
+            second histogram; none for no second histogram.
+    """
+
+    bins: int
+    low: float
+    high: float
+    shown: int = 0
+    section: tuple[int, float] | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done at every point.
+
+    Fields:
+        transient: steps before anything is counted.
+        steps: steps that are counted.
+        exponents: how many leading Lyapunov exponents.
+        every: steps between orthonormalisations.
+        blocks: the counted steps are cut into so many blocks, whose scatter tells the error.
+        density: how the orbit is counted; none for no density.
+        longest_period: returns are sought up to so many steps after the end; 0 for no search.
+        tolerance: how close a return must be, in every coordinate.
+        pieces: the transient is cut into so many; progress moves and Ctrl-C is heard between them.
+    """
+
+    transient: int
+    steps: int
+    exponents: int = 0
+    every: int = 1
+    blocks: int = 20
+    density: Density | None = None
+    longest_period: int = 0
+    tolerance: float = 1e-9
+    pieces: int = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What was found at every point.
+
+    Fields:
+        blocks: [point, block, exponent], mean of the local exponents of each block.
+        lost: [point, exponent], the share of steps in which rounding was all that was left.
+        average, deviation, lowest, highest: [point, observable].
+        density, section: [point, bin], counts; empty where not asked for.
+        period: [point], steps to the first return; 0 where none was found, -1 where none was sought.
+        finals: state after the last counted step, one per point.
+    """
+
+    blocks: np.ndarray
+    lost: np.ndarray
+    average: np.ndarray
+    deviation: np.ndarray
+    lowest: np.ndarray
+    highest: np.ndarray
+    density: np.ndarray
+    section: np.ndarray
+    period: np.ndarray
+    finals: list[Any] = field(repr=False)
+
+
+class Tally(eqx.Module):
+    """Running sums of an orbit."""
+
+    total: Float[Array, "observable lane"]
+    squares: Float[Array, "observable lane"]
+    lowest: Float[Array, "observable lane"]
+    highest: Float[Array, "observable lane"]
+    density: Int[Array, "bin lane"]
+    section: Int[Array, "bin lane"]
+
+    @classmethod
+    def empty(cls, first: Array, bins: int, section_bins: int) -> Tally:
+        """Nothing counted yet; deviations are summed from the first value, which spares digits."""
+        lanes, zeros = first.shape[1], jnp.zeros_like(first)
+        infinite = jnp.full_like(first, jnp.inf)
+        counts = [jnp.zeros((count, lanes), jnp.int32) for count in (bins, section_bins)]
+        return cls(zeros, zeros, infinite, -infinite, *counts)
+
+    def count(self, values: Array, origin: Array, how: tuple[Array, ...], shown: int, section: int | None) -> Tally:
+        """One more point of the orbit."""
+        low, width, near = how
+        density, sections, offset = self.density, self.section, values - origin
+        if density.shape[0]:
+            place = jnp.floor((values[shown] - low) / width)
+            inside = (place >= 0) & (place < density.shape[0])
+            # Out of range is out of bounds, and dropped.
+            index = jnp.where(inside, place, density.shape[0]).astype(jnp.int32)
+            lane = jnp.arange(values.shape[1])
+            density = density.at[index, lane].add(1, mode="drop")
+            if section is not None:
+                index = jnp.where(jnp.abs(values[section]) < near, index, density.shape[0])
+                sections = sections.at[index, lane].add(1, mode="drop")
+        return Tally(
+            self.total + offset,
+            self.squares + offset**2,
+            jnp.minimum(self.lowest, values),
+            jnp.maximum(self.highest, values),
+            density,
+            sections,
+        )
+
+
+def survey(
+    model: Map,
+    states: Sequence[Any],
+    parameters: Mapping[str, np.ndarray],
+    plan: Plan,
+    *,
+    batch: int | None = None,
+    devices: Sequence[Any] | None = None,
+    progress: Report | None = None,
+) -> Survey:
+    """Runs a plan at every point.
+
+    Arguments:
+        states: one settled state per point, or one for all.
+        parameters: values by name, one per point.
+        batch: lanes at a time; chosen by cache or memory where absent.
+        devices: the devices that share every batch; the first local one where absent.
+        progress: called as progress(done, total, message).
+    """
+    points = max([len(states), *(len(values) for values in parameters.values())])
+    everywhere = {name: np.broadcast_to(values, (points,)) for name, values in parameters.items()}
+    devices = list(devices or jax.local_devices()[:1])
+    size = batch or usual_batch(model, plan, points, devices[0].platform)
+    size = -(-size // len(devices)) * len(devices)
+    starts = list(range(0, points, size))
+    workers = min(len(starts), os.cpu_count() or 1) if devices[0].platform == "cpu" and len(devices) == 1 else 1
+    clock = _Clock(len(starts) * (plan.pieces + plan.blocks), progress)
+
+    def one_batch(start: int) -> Survey:
+        # The last batch is filled up with copies of its last point.
+        index = np.minimum(np.arange(start, start + size), points - 1)
+        chosen = [states[number] for number in index] if len(states) > 1 else list(states) * size
+        values = {name: array[index] for name, array in everywhere.items()}
+        found = _run_batch(model, chosen, values, plan, devices, clock)
+        return _first(found, min(size, points - start))
+
+    if workers == 1:
+        return _joined([one_batch(start) for start in starts])
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(one_batch, start) for start in starts]
+        try:
+            return _joined([future.result() for future in futures])
+        except BaseException:
+            clock.stop.set()
+            for future in futures:
+                future.cancel()
+            raise
+
+
+def usual_batch(model: Map, plan: Plan, points: int, platform: str) -> int:
+    """Lanes that fit a core's cache, or an accelerator's memory."""
+    # Of each tangent vector the coordinates; beside them the window, its derivatives, and the densities.
+    numbers = model.dimension * (plan.exponents + 12) + (0 if plan.density is None else plan.density.bins)
+    room = CPU_BATCH_BYTES if platform == "cpu" else ACCELERATOR_BATCH_BYTES
+    lanes = min(max(room // (8 * numbers), LANE_MULTIPLE), 256 if platform == "cpu" else MOST_LANES)
+    batches = -(-points // lanes)
+    if platform == "cpu" and points > LANE_MULTIPLE:
+        # Every core gets as many batches as any other.
+        cores = os.cpu_count() or 1
+        batches = -(-batches // cores) * cores
+    even = -(-points // batches)
+    return -(-even // LANE_MULTIPLE) * LANE_MULTIPLE if points > LANE_MULTIPLE else even
+
+
+class _Clock:
+    """Progress of batches that run in threads, and the word to stop."""
+
+    def __init__(self, total: int, progress: Report | None) -> None:
+        self.total, self.progress, self.done = total, progress, 0
+        self.stop, self.lock = threading.Event(), threading.Lock()
+
+    def tick(self, message: str) -> None:
+        if self.stop.is_set():
+            raise InterruptedError("another batch was stopped")
+        with self.lock:
+            self.done += 1
+            if self.progress is not None:
+                self.progress(self.done, self.total, message)
+
+
+def _run_batch(
+    model: Map,
+    states: list[Any],
+    parameters: Mapping[str, np.ndarray],
+    plan: Plan,
+    devices: list[Any],
+    clock: _Clock,
+) -> Survey:
+    with jax.default_device(devices[0]):
+        lanes = model.lanes(parameters or {"": np.zeros(len(states))}, states[0])
+        state = model.start(lanes, states)
+        if len(devices) > 1:
+            place = over_devices(devices)
+            lanes, state = lanes.shared(place), jax.tree.map(place, state)
+        for piece in range(plan.pieces):
+            clock.tick("transient")
+            steps = plan.transient * (piece + 1) // plan.pieces - plan.transient * piece // plan.pieces
+            state = jax.block_until_ready(run_steps(lanes, state, steps)) if steps else state
+        origin = lanes.observe(state)
+        density, bins, how, section = plan.density, 0, (0.0, 1.0, 0.0), None
+        if density is not None:
+            bins, section = density.bins, None if density.section is None else density.section[0]
+            near = 0.0 if density.section is None else density.section[1]
+            how = (density.low, (density.high - density.low) / density.bins, near)
+        how = tuple(jnp.asarray(number, jnp.float64) for number in how)
+        tally = Tally.empty(origin, bins, 0 if section is None else bins)
+        shown = 0 if density is None else density.shown
+        stacked = devices[0].platform != "cpu" or plan.exponents > UNROLLED
+        columns = unit_columns(lanes, state, plan.exponents, stacked=stacked) if plan.exponents else ()
+        blocks, lost, counted = [], np.zeros((plan.exponents, lanes.lanes)), []
+        for block in range(plan.blocks):
+            clock.tick("orbit")
+            steps = plan.steps * (block + 1) // plan.blocks - plan.steps * block // plan.blocks
+            if plan.exponents:
+                # Whole intervals between orthonormalisations; the last block takes what is over.
+                turns = max(steps // plan.every, 1)
+                state, columns, tally, sums, lost_here = run_tangents(
+                    lanes, state, columns, tally, origin, how, turns, plan.every, shown, section
+                )
+                blocks.append(np.asarray(sums) / (turns * plan.every))
+                lost += np.asarray(lost_here)
+                counted.append(turns)
+            else:
+                state, tally = jax.block_until_ready(run_tally(lanes, state, tally, origin, how, steps, shown, section))
+        kept = plan.steps if not plan.exponents else sum(counted) * plan.every
+        period = np.full(lanes.lanes, -1)
+        if plan.longest_period:
+            period = np.asarray(first_returns(lanes, state, plan.longest_period, plan.tolerance))
+        mean = np.asarray(tally.total) / max(kept, 1)
+        variance = np.maximum(np.asarray(tally.squares) / max(kept, 1) - mean**2, 0.0)
+        shape = (lanes.lanes, plan.blocks, plan.exponents)
+        return Survey(
+            blocks=np.stack(blocks).transpose(2, 0, 1) if blocks else np.zeros(shape),
+            lost=(lost / max(sum(counted), 1)).T,
+            average=(np.asarray(origin) + mean).T,
+            deviation=np.sqrt(variance).T,
+            lowest=np.asarray(tally.lowest).T,
+            highest=np.asarray(tally.highest).T,
+            density=np.asarray(tally.density).T,
+            section=np.asarray(tally.section).T,
+            period=period,
+            finals=_states(model, lanes, state),
+        )
+
+
+def _states(model: Map, lanes: Lanes, state: Any) -> list[Any]:
+    state = jax.device_get(state)
+    return [model.state(lanes, state, lane) for lane in range(lanes.lanes)]
+
+
+@eqx.filter_jit
+def run_steps(lanes: Lanes, state: Any, steps: int | Array) -> Any:
+    """The state so many steps on."""
+    return lax.fori_loop(0, steps, lambda _, state: lanes.step(state), state)
+
+
+@eqx.filter_jit
+def run_tally(
+    lanes: Lanes,
+    state: Any,
+    tally: Tally,
+    origin: Array,
+    how: tuple[Array, ...],
+    steps: int | Array,
+    shown: int,
+    section: int | None,
+) -> tuple[Any, Tally]:
+    """The state so many steps on, with every step counted."""
+
+    def one(_: Array, carry: tuple[Any, Tally]) -> tuple[Any, Tally]:
+        state, tally = carry
+        return lanes.step(state), tally.count(lanes.observe(state), origin, how, shown, section)
+
+    return lax.fori_loop(0, steps, one, (state, tally))
+
+
+@eqx.filter_jit
+def run_tangents(
+    lanes: Lanes,
+    state: Any,
+    columns: Columns,
+    tally: Tally,
+    origin: Array,
+    how: tuple[Array, ...],
+    turns: int | Array,
+    every: int,
+    shown: int,
+    section: int | None,
+) -> tuple[Any, Columns, Tally, Array, Array]:
+    """The same with tangent vectors: the sum of local exponents, and how often rounding was all that was left."""
+
+    def one(_: Array, carry: tuple) -> tuple:
+        prepared, linear, columns, tally = carry
+        tally = tally.count(lanes.observe(lanes.bare(prepared)), origin, how, shown, section)
+        columns = push(lanes, linear, columns)
+        prepared = lanes.advance(prepared, linear)
+        return prepared, lanes.linearise(prepared), columns, tally
+
+    def turn(_: Array, carry: tuple) -> tuple:
+        inner, sums, lost = carry
+        inner = one(jnp.zeros(()), inner) if every == 1 else lax.fori_loop(0, every, one, inner)
+        prepared, linear, columns, tally = inner
+        columns, logarithms, lost_here = orthonormalise(columns)
+        return (prepared, linear, columns, tally), sums + logarithms, lost + lost_here
+
+    prepared = lanes.prepare(state)
+    zeros = jnp.zeros((len(columns), lanes.lanes))
+    inner = (prepared, lanes.linearise(prepared), columns, tally)
+    (prepared, _, columns, tally), sums, lost = lax.fori_loop(0, turns, turn, (inner, zeros, zeros))
+    return lanes.bare(prepared), columns, tally, sums, lost
+
+
+@eqx.filter_jit
+def first_returns(lanes: Lanes, state: Any, longest: int | Array, tolerance: float | Array) -> Int[Array, " lane"]:
+    """After how many steps each lane is back where it was; 0 where it is not within the longest."""
+    home = lanes.coordinates(state)
+
+    def one(number: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
+        state, period = carry
+        state = lanes.step(state)
+        steps = number + 1
+        back = jnp.max(jnp.abs(lanes.coordinates(state) - home), 0) < tolerance
+        back = back & lanes.returns_count(steps) & (period == 0)
+        return state, jnp.where(back, steps, period)
+
+    return lax.fori_loop(0, longest, one, (state, jnp.zeros(lanes.lanes, jnp.int64)))[1]
+
+
+def over_devices(devices: Sequence[Any]) -> Callable[[Array], Array]:
+    """Spreads an array whose last axis is the lane over devices; a number is copied to all."""
+    mesh = Mesh(np.array(devices), ("lane",))
+
+    def place(array: Array) -> Array:
+        axes = (None,) * (array.ndim - 1) + ("lane",) if array.ndim else ()
+        return jax.device_put(array, NamedSharding(mesh, PartitionSpec(*axes)))
+
+    return place
+
+
+def _first(found: Survey, count: int) -> Survey:
+    return Survey(**{name: value[:count] for name, value in vars(found).items()})
+
+
+def _joined(parts: list[Survey]) -> Survey:
+    joined = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0]) if name != "finals"
+    }
+    return Survey(**joined, finals=[state for part in parts for state in part.finals])

@@ -1,0 +1,119 @@
+"""Tangent vectors of many lanes, kept orthonormal: what Lyapunov exponents are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from .lanes import Lanes
+
+# What is left of a vector after its projections are taken away has a rounding error of about one unit of its length
+# before: with less than this share left, the rest is rounding.
+LOST = 64 * np.finfo(np.float64).eps
+# With more vectors than this the triangle of projections is a loop, not one long program.
+UNROLLED = 24
+
+# One array [*coordinates, lane] per vector, or all in one array [vector, *coordinates, lane].
+Columns = tuple[Array, ...] | Array
+
+
+def unit_columns(lanes: Lanes, state: Any, count: int, *, stacked: bool) -> Columns:
+    """The first unit vectors of the tangent space at a state."""
+    columns = lanes.unit_columns(state, count)
+    return jnp.stack(columns) if stacked else tuple(columns)
+
+
+def push(lanes: Lanes, linear: Any, columns: Columns) -> Columns:
+    """All vectors, one step on."""
+    if isinstance(columns, tuple):
+        return tuple(lanes.push(linear, column) for column in columns)
+    return jax.vmap(lambda column: lanes.push(linear, column))(columns)
+
+
+def orthonormalise(columns: Columns) -> tuple[Columns, Float[Array, "vector lane"], Bool[Array, "vector lane"]]:
+    """Orthonormal vectors that span the same spaces (modified Gram–Schmidt).
+
+    Arguments:
+        columns: one array [*coordinates, lane] per vector, which a CPU likes better, or all in one, which a GPU does.
+
+    Returns:
+        The vectors; the logarithm of the length that each had left without its projections on those before; and
+        whether rounding is all that was left. A vector of length 0 stays 0, and counts as lost.
+
+    Example:
+        >>> pair = (jnp.array([[2.0], [0.0]]), jnp.array([[1.0], [3.0]]))
+        >>> np.exp(orthonormalise(pair)[1]).ravel().round(6).tolist()
+        [2.0, 3.0]
+    """
+    if isinstance(columns, tuple):
+        shape, lanes = columns[0].shape, columns[0].shape[-1]
+        flat = [column.reshape(-1, lanes) for column in columns]
+        flat, lengths, before = _each_apart(flat)
+        columns = tuple(column.reshape(shape) for column in flat)
+    else:
+        shape, lanes = columns.shape, columns.shape[-1]
+        flat = columns.reshape(shape[0], -1, lanes)
+        before = jnp.sqrt(jnp.sum(flat**2, 1))
+        flat, lengths = _all_at_once(flat) if shape[0] <= UNROLLED else _many(flat)
+        columns = flat.reshape(shape)
+    lost = lengths <= LOST * before
+    return columns, jnp.log(jnp.where(lengths > 0, lengths, 1.0)), lost
+
+
+def _unit(vector: Float[Array, "coordinate lane"]) -> tuple[Array, Array]:
+    length = jnp.sqrt(jnp.sum(vector**2, 0))
+    return vector * jnp.where(length > 0, 1 / length, 0.0)[None], length
+
+
+def _each_apart(columns: list[Array]) -> tuple[list[Array], Array, Array]:
+    """Gram–Schmidt on separate arrays; every projection is a reduction, so nothing is computed twice."""
+    before = jnp.stack([jnp.sqrt(jnp.sum(column**2, 0)) for column in columns])
+    columns, lengths = list(columns), []
+    for number, column in enumerate(columns):
+        column, length = _unit(column)
+        columns[number] = column
+        lengths.append(length)
+        for later in range(number + 1, len(columns)):
+            shared = jnp.sum(column * columns[later], 0)
+            columns[later] = columns[later] - column * shared[None]
+    return columns, jnp.stack(lengths), before
+
+
+def _all_at_once(rest: Float[Array, "vector coordinate lane"]) -> tuple[Array, Array]:
+    """Gram–Schmidt on one array: few large operations, which is what launching kernels favours."""
+    units, lengths = [], []
+    for _ in range(rest.shape[0]):
+        column, length = _unit(rest[0])
+        units.append(column)
+        lengths.append(length)
+        rest = rest[1:]
+        shared = jnp.sum(column[None] * rest, 1)
+        rest = rest - column[None] * shared[:, None]
+    return jnp.stack(units), jnp.stack(lengths)
+
+
+def _many(columns: Float[Array, "vector coordinate lane"]) -> tuple[Array, Array]:
+    """Many vectors: LAPACK's QR on a CPU, Gram–Schmidt in a loop elsewhere, where lanes fill the machine."""
+    if jax.default_backend() == "cpu":
+        unitary, triangle = jnp.linalg.qr(jnp.transpose(columns, (2, 1, 0)))
+        lengths = jnp.abs(jnp.diagonal(triangle, axis1=1, axis2=2)).T
+        # QR completes a basis where vectors vanish; here what vanished stays so.
+        return jnp.transpose(unitary, (2, 1, 0)) * (lengths > 0)[:, None], lengths
+    numbers = jnp.arange(columns.shape[0])
+
+    def orthogonal_to(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        columns, lengths = carry
+        column, length = _unit(lax.dynamic_index_in_dim(columns, number, 0, False))
+        shared = jnp.sum(column[None] * columns, 1)
+        # The vector itself becomes its unit, those before stay, those after lose their projection.
+        taken = jnp.where((numbers > number)[:, None], shared, 0.0)
+        columns = columns - column[None] * taken[:, None]
+        columns = lax.dynamic_update_index_in_dim(columns, column, number, 0)
+        return columns, lax.dynamic_update_index_in_dim(lengths, length, number, 0)
+
+    return lax.fori_loop(0, columns.shape[0], orthogonal_to, (columns, jnp.zeros(columns.shape[::2])))
