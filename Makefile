@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-DEMO := results/demo-markov
+DEMO_MARKOV := results/demo-markov
+DEMO_DIAGRAM := results/demo-orbit-diagram
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types docs bench clean
@@ -23,8 +24,9 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,docs]'
 	@touch $@
 
-demo: setup ## run the quick hidden-Markov experiment and tell where its page is
-	@$(BIN)/thermoformer reproduce markov --quick --out $(DEMO)
+demo: setup ## run a quick hidden-Markov experiment and a quick orbit diagram, and tell where their pages are
+	@$(BIN)/thermoformer reproduce markov --quick --out $(DEMO_MARKOV)
+	@$(BIN)/thermoformer reproduce orbit-diagram --quick --out $(DEMO_DIAGRAM)
 
 test: setup ## run all tests
 	@$(BIN)/pytest -n 2 --dist loadfile
@@ -41,7 +43,7 @@ docs: setup ## build the documentation; a warning is an error
 	@echo "Documentation: docs/_build/html/index.html"
 
 bench: setup ## run every benchmark; ratios are printed against a baseline of the same run
-	@set -e; for script in benchmarks/solve.py benchmarks/scaling.py benchmarks/sampling.py; do echo "== $$script"; $(BIN)/python $$script; done
+	@set -e; for script in benchmarks/solve.py benchmarks/scaling.py benchmarks/sampling.py benchmarks/dynamics.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 clean: ## remove .venv, caches and built files; results/ stays
 	rm -rf $(VENV) build dist docs/_build docs/jupyter_execute .pytest_cache .ruff_cache .hypothesis .jupyter_cache

@@ -253,3 +253,97 @@ def test_as_a_program_in_a_process_of_its_own(inputs):
 def test_help_does_not_wait_for_jax():
     code = "import sys, thermoformer.cli; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+TABLE = "o -++|--\nv -+-|-+\nq +--|+-\nk ---|--\n"
+MAP = ("--beta", 1.27, "--steps", 60, "--transient", 20)
+
+
+@pytest.fixture
+def features_files(tmp_path):
+    from thermoformer.dynamics import Features
+
+    (tmp_path / "table.txt").write_text(TABLE)
+    Features.from_table(TABLE).save(tmp_path / "archive.npz")
+    correlations = {role: [[0.5 if role != "o" else 1.0]] for role in "ovqk"}
+    Features.from_correlations(correlations).save(tmp_path / "classes.npz")
+    return tmp_path
+
+
+def test_orbit_of_the_paper_is_that_of_the_library(tmp_path):
+    import xarray as xr
+
+    from thermoformer.dynamics import Features, MeanField, orbit
+
+    file = tmp_path / "new" / "orbit.nc"
+    result = run("orbit", "paper", *MAP, "--out", file, "--json")
+    assert result.exit_code == 0 and result.stderr == ""
+    report = json.loads(result.stdout)
+    model = MeanField(Features.paper(), beta=1.27, gamma=220.0, epsilon=0.02)
+    expected = orbit(model, model.window(), steps=60, transient=20)
+    np.testing.assert_allclose(report["first"], expected.m_o[:8], atol=1e-12)
+    assert [row["average"] for row in report["features"]] == pytest.approx(expected.m_o.mean(axis=0).tolist())
+    assert report["settings"] == {"beta": 1.27, "gamma": 220.0, "epsilon": 0.02, "context": 4}
+    with xr.open_dataset(file, engine="h5netcdf") as written:
+        np.testing.assert_allclose(written.m_o, expected.m_o, atol=1e-12)
+        assert written.attrs["beta"] == 1.27 and written.attrs["transient"] == 20
+
+
+def test_orbit_prints_tables_for_a_table_an_archive_and_correlations(features_files):
+    shown = [run("orbit", features_files / name, *MAP) for name in ("table.txt", "archive.npz")]
+    assert all(result.exit_code == 0 for result in shown) and shown[0].stdout == shown[1].stdout
+    for word in ("Overlaps m_o over 60 steps after 20", "average", "deviation", "lowest", "highest", "First rows"):
+        assert word in shown[0].stdout
+    known = run("orbit", features_files / "classes.npz", *MAP, "--epsilon", 0, "--context", 3, "--json")
+    assert known.exit_code == 0 and json.loads(known.stdout)["settings"]["context"] == 3
+
+
+def test_lyapunov_tells_regime_period_and_exponents():
+    settings = ("--steps", 2000, "--transient", 500, "--longest-period", 100)
+    report = json.loads(run("lyapunov", "paper", "--beta", 1.1, *settings, "-k", 2, "--json").stdout)
+    assert (report["regime"], report["period"], len(report["exponents"])) == ("periodic", 4, 2)
+    assert -0.2 < report["exponents"][0]["value"] < 0 and report["steps"] == 2500
+    result = run("lyapunov", "paper", "--beta", 1.28, *settings, "--confirm", 4000)
+    assert result.exit_code == 0
+    for word in ("Regime", "chaos", "reason", "Lyapunov exponents per step", "12"):
+        assert word in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("orbit", "none.npz", *MAP), "features: got none.npz, which is not there; expected an npz file or a table"),
+        (("orbit", ".", *MAP), "features: got ., which cannot be read"),
+        (("orbit", "paper", "--beta", "nan"), "beta: "),
+        (("orbit", "paper", "--beta", 1, "--gamma", "inf"), "gamma: "),
+        (("orbit", "paper", "--beta", 1, "--epsilon", 1.5), "epsilon: got 1.5; expected a number from 0 to 1"),
+        (("orbit", "paper", "--beta", 1, "--steps", 0), "steps: got 0; expected a whole number, 1 or more"),
+        (
+            ("orbit", "paper", "--beta", 1, "--transient", -1),
+            "transient: got -1; expected a whole number, zero or more",
+        ),
+        (("orbit", "paper", "--beta", 1, "--context", 0), "context: "),
+        (("lyapunov", "paper", "--beta", 1, "-k", 13), "k: got 13; expected at most 12, the dimension of the map"),
+        (("lyapunov", "paper", "--beta", 1, "-k", 0), "k: got 0; expected a whole number, 1 or more"),
+        (("lyapunov", "paper", "--beta", 1, "--longest-period", 0), "longest_period: got 0; expected a whole number"),
+    ],
+)
+def test_bad_settings_of_the_map_are_one_line(arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 2 and result.stdout == ""
+    assert message in result.stderr and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff\xfe\x00", "which cannot be read"),
+        (b"PK\x03\x04 broken", "which is no NumPy archive"),
+        (b"o +x-\n", "table, line 1: got '+x-'; expected signs + and -"),
+        (b"o +-\nv +-\n", "table: got heads [] of role q; expected every role"),
+    ],
+)
+def test_bad_features_files_are_one_line(tmp_path, content, message):
+    (tmp_path / "bad").write_bytes(content)
+    result = run("lyapunov", tmp_path / "bad", "--beta", 1)
+    assert result.exit_code == 2 and message in result.stderr and result.stderr.count("\n") == 1

@@ -17,12 +17,12 @@ ROOMS = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 
 # A room may import rooms of a lower floor only. Single files of the top level are rooms of their own.
 FLOORS = (
-    ("_precision", "_validation", "citations"),
+    ("_plain", "_precision", "_validation", "citations"),
     ("learning", "dynamics"),
     ("tasks", "transformers", "sweeps", "arrays"),
     ("figures",),
     ("experiments",),
-    ("_report",),
+    ("_report", "_dynamics_report"),
     ("cli", "app"),
     ("__main__", "__init__"),
 )

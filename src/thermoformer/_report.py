@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from ._plain import cell, plain
 from .arrays import Arrays
 from .learning import Solution, head_scores
 
@@ -47,52 +47,33 @@ def solution_report(arrays: Arrays, solution: Solution) -> dict[str, Any]:
             if np.isin(arrays.test_labels, (-1, 1)).all():
                 numbers["accuracy"] = prediction.accuracy(arrays.test_labels)
         report["prediction"] = numbers
-    return _plain(report)
+    return plain(report)
 
 
 def solution_tables(report: dict[str, Any]) -> Iterator[Table]:
     """The report of `solution_report` as tables for a screen."""
     summary = Table("quantity", "value", title="Solution")
     for name in ("action", "energy", "entropy", "log_evidence", "converged"):
-        summary.add_row(name.replace("_", " "), _cell(report[name]))
+        summary.add_row(name.replace("_", " "), cell(report[name]))
     for name, value in report["stats"].items():
-        summary.add_row(name.replace("_", " "), _cell(value))
+        summary.add_row(name.replace("_", " "), cell(value))
     for name in ("bias", "accuracy"):
         if name in report.get("prediction", {}):
-            summary.add_row(f"test {name}", _cell(report["prediction"][name]))
+            summary.add_row(f"test {name}", cell(report["prediction"][name]))
     yield summary
 
     paths, matrix = report["paths"], report["order_parameter"]
     if len(paths) <= LARGEST_TABLE:
         order = Table("path", *paths, title="Order parameter U")
         for path, row in zip(paths, matrix, strict=True):
-            order.add_row(path, *map(_cell, row))
+            order.add_row(path, *map(cell, row))
     else:
         order = Table("path", "U", title="Diagonal of U")
         for index, path in enumerate(paths):
-            order.add_row(path, _cell(matrix[index][index]))
+            order.add_row(path, cell(matrix[index][index]))
     yield order
 
     scores = Table("layer", "head", "score", title="Head scores")
     for row in report["head_scores"]:
-        scores.add_row(*map(_cell, row.values()))
+        scores.add_row(*map(cell, row.values()))
     yield scores
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(entry) for name, entry in value.items()}
-    if isinstance(value, str) or value is None:
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    value = np.asarray(value).tolist()
-    if isinstance(value, list):
-        return _plain(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "–" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)

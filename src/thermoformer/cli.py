@@ -6,7 +6,7 @@ Rooms are imported inside the commands, so that `thermoformer --help` does not w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -103,11 +103,69 @@ def solve(
         arch = Architecture(heads=arrays.heads_per_layer(given), widths=widths, variances=variances)
         solution = solve_theory(arch, arrays.features, arrays.labels, temperature=temperature, form=form)
         report = solution_report(arrays, solution)
-    if as_json:
-        typer.echo(json.dumps(report, ensure_ascii=False, allow_nan=False))
-        return
-    for table in solution_tables(report):
-        screen.print(table)
+    _show(report, solution_tables, as_json)
+
+
+FeaturesFile = Annotated[
+    str, typer.Argument(metavar="FEATURES", help="npz file or table of signs; `paper` for the features of the paper.")
+]
+Beta = Annotated[float, typer.Option(help="Inverse temperature of the output.")]
+Gamma = Annotated[float, typer.Option(help="Inverse temperature of attention.")]
+Epsilon = Annotated[float, typer.Option(help="Weight of positions, from 0 to 1.")]
+Context = Annotated[int | None, typer.Option(help="Tokens that attention sees.  [default: 2^(positional bits)]")]
+Transient = Annotated[int, typer.Option(help="Steps that are passed over first.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+@app.command()
+def orbit(
+    features: FeaturesFile,
+    beta: Beta,
+    gamma: Gamma = 220.0,
+    epsilon: Epsilon = 0.02,
+    context: Context = None,
+    steps: Annotated[int, typer.Option(help="Steps that are kept.")] = 1000,
+    transient: Transient = 1000,
+    out: Annotated[Path | None, typer.Option(help="netCDF file for the whole orbit.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the mean-field map of your own features and sum its overlaps up."""
+    with _plain_errors(), messages.status("Running"):
+        from ._dynamics_report import mean_field, orbit_report, orbit_tables, write_orbit
+        from .dynamics import orbit as run_orbit
+
+        model, start = mean_field(features, beta=beta, gamma=gamma, epsilon=epsilon, context=context)
+        found = run_orbit(model, start, steps=steps, transient=transient)
+        report = orbit_report(model, found, transient)
+        if out is not None:
+            write_orbit(model, found, transient, out)
+    _show(report, orbit_tables, as_json)
+
+
+@app.command()
+def lyapunov(
+    features: FeaturesFile,
+    beta: Beta,
+    gamma: Gamma = 220.0,
+    epsilon: Epsilon = 0.02,
+    context: Context = None,
+    steps: Annotated[int, typer.Option(help="Steps that exponents are averaged over.")] = 20_000,
+    transient: Transient = 20_000,
+    k: Annotated[int | None, typer.Option("-k", help="How many leading exponents.  [default: all]")] = None,
+    longest_period: Annotated[int, typer.Option(help="Exact returns are sought up to so many steps.")] = 2000,
+    confirm: Annotated[int, typer.Option(help="Follow chaos for up to so many steps more: it may end.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Lyapunov exponents, regime and period of the mean-field map of your own features."""
+    with _plain_errors(), messages.status("Running"):
+        from ._dynamics_report import mean_field, regime_report, regime_tables
+        from .dynamics import regime
+
+        model, start = mean_field(features, beta=beta, gamma=gamma, epsilon=epsilon, context=context)
+        count = model.dimension if k is None else k
+        settings = {"steps": steps, "transient": transient, "longest_period": longest_period, "confirm": confirm}
+        report = regime_report(model, regime(model, start, k=count, **settings))
+    _show(report, regime_tables, as_json)
 
 
 @app.command()
@@ -116,6 +174,14 @@ def cite() -> None:
     from .citations import bibtex
 
     typer.echo(bibtex())
+
+
+def _show(report: dict[str, Any], tables: Callable[[dict[str, Any]], Iterable[Table]], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(report, ensure_ascii=False, allow_nan=False))
+        return
+    for table in tables(report):
+        screen.print(table)
 
 
 def _version() -> NoReturn:

@@ -90,7 +90,7 @@ def test_the_definition_step_by_step(features, heads, context):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("bits", "columns"), [(3, 3), (4, 2), (6, 3), (6, 1)])
+@pytest.mark.parametrize(("bits", "columns"), [(3, 3), (4, 2), (6, 3)])
 def test_one_step_has_the_exact_law(form, bits, columns):
     features = Features.segments(columns, features=2, key=bits)
     network = FiniteNetwork(features, beta=0.6, gamma=3.0, epsilon=0.1, bits=bits)
@@ -128,7 +128,7 @@ def test_forms_agree_in_law(features):
         a, b = (getattr(orbit, name)[:, time].reshape(copies, -1) for orbit in (one, other))
         deviation = np.sqrt((a.var(0) + b.var(0)) / copies)
         assert (np.abs(a.mean(0) - b.mean(0)) <= 4.5 * deviation + 1e-12).all()
-        # A variance estimate from kurtosis-3 data has relative deviation sqrt(2/copies); broad laws stay below twice that.
+        # A variance from normal data has relative deviation sqrt(2/copies); bounded laws stay near that.
         assert (np.abs(a.var(0) - b.var(0)) <= 9 * np.sqrt(4 / copies) * a.var(0) + 1e-12).all()
         for feature in range(a.shape[1]):
             # Sums in another order differ by round-off, which would split ties between the two samples.
@@ -162,10 +162,9 @@ def test_a_billion_bits():
 
 def test_forms_meet_when_bits_are_certain():
     # At β = 1000 every field is far from 0, so both forms are deterministic and equal.
-    network = paper(99, beta=1e3, gamma=1e6)
-    one, other = (network.run(60, form=form) for form in FORMS)
-    assert np.isfinite(one.A).all()
-    np.testing.assert_allclose(one.A[:, :4], other.A[:, :4], atol=1e-12)
+    network = paper(30, beta=1e3, gamma=1e6)
+    one, other = (network.run(20, key=key, form=form) for key, form in enumerate(FORMS))
+    np.testing.assert_allclose(one.A, other.A, atol=1e-12)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -188,7 +187,7 @@ def test_copies_are_independent_and_repeat(form):
     other = network.run(12, copies=3, key=8, form=form).m_o
     np.testing.assert_array_equal(first, again)
     np.testing.assert_allclose(first[:3], fewer, atol=1e-12)
-    assert np.abs(other - fewer)[:, 1:].max(-1).min() >= 0 and not np.allclose(other, fewer)
+    assert not np.allclose(other, fewer)
     assert len(np.unique(first[:, 1:].reshape(300, -1), axis=0)) == 300
     # Neighbouring copies, all at the same time: no correlation beyond chance.
     step = first[:, 1, 0] - first[:, 1, 0].mean()
@@ -196,7 +195,7 @@ def test_copies_are_independent_and_repeat(form):
 
 
 def test_longer_runs_begin_like_shorter_ones():
-    network = paper(60)
+    network = paper(30)
     np.testing.assert_allclose(network.run(20, key=2).A[:, :8], network.run(8, key=2).A, atol=1e-12)
 
 

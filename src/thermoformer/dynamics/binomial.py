@@ -1,15 +1,16 @@
 """Binomial numbers at any size, exact in law and at a cost that does not grow with the number of trials.
 
-`jax.random.binomial` (seen in JAX 0.10) cuts the argument of its Stirling correction at 9, which bends the law by some
-tenths of a percent where about ten successes are expected; hence the sampler here.
+`jax.random.binomial` (read in JAX 0.10) cuts the argument of its Stirling correction at 9: tenths of a percent in the
+acceptance ratio where about ten successes are expected. 10^7 draws do not show it clearly (its mean is 2.7 standard
+errors off), but nothing here should rest on that; hence the same method with the correction in full.
 """
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.scipy.special import gammaln
 
 # Hörmann's rejection method is made for ten expected successes or more; fewer are found by inversion in few steps.
 _INVERSION_BELOW = 10.0
@@ -17,6 +18,11 @@ _INVERSION_BELOW = 10.0
 _MOST_BY_INVERSION = 100
 # The acceptance test loses digits in proportion to the trials: at 10^12 it is still good to 1e-4 at any point.
 LARGEST_TRIALS = 10**12
+
+# Rests of Stirling's formula where its series is poor.
+_FIRST_RESTS = tuple(
+    math.lgamma(k + 1) - (k + 0.5) * math.log(k + 1) + (k + 1) - 0.5 * math.log(2 * math.pi) for k in range(10)
+)
 
 
 def rare_binomial(key: jax.Array, trials: jax.Array, probability: jax.Array) -> jax.Array:
@@ -31,7 +37,8 @@ def rare_binomial(key: jax.Array, trials: jax.Array, probability: jax.Array) -> 
         >>> rare_binomial(jax.random.key(0), jnp.array([1e9, 5.0]), jnp.array([0.0, 0.5]))[0].item()
         0.0
     """
-    small = trials * probability < _INVERSION_BELOW
+    # Written so that NaN counts as small: inversion ends after a fixed number of steps, rejection would never accept.
+    small = ~(trials * probability >= _INVERSION_BELOW)
     inversion_key, rejection_key = jax.random.split(key)
     few = _by_inversion(inversion_key, trials, jnp.where(small, probability, 0.0))
     many = _by_rejection(rejection_key, jnp.where(small, 100.0, trials), jnp.where(small, 0.5, probability), small)
@@ -101,8 +108,7 @@ def _by_rejection(key: jax.Array, trials: jax.Array, probability: jax.Array, don
 
 def _stirling_rest(k: jax.Array) -> jax.Array:
     """log k! − [½ log 2π + (k + ½) log(k + 1) − (k + 1)]."""
-    few = jnp.minimum(k, 10.0)
-    exact = gammaln(few + 1) - (few + 0.5) * jnp.log(few + 1) + few + 1 - 0.5 * np.log(2 * np.pi)
+    few = jnp.asarray(_FIRST_RESTS, k.dtype)[jnp.clip(k, 0, 9).astype(int)]
     many = jnp.maximum(k, 10.0) + 1
     series = (1 / 12 - (1 / 360 - 1 / (1260 * many**2)) / many**2) / many
-    return jnp.where(k < 10, exact, series)
+    return jnp.where(k < 10, few, series)

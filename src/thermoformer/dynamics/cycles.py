@@ -190,15 +190,14 @@ def _walk(model: Map, cycle: Cycle, parameter: str, here: float, there: float, p
 def _return(lanes: Lanes, x: Array, period: int | Array) -> tuple[Array, Array]:
     """Where coordinates [coordinate, 1] are one period later, and the Jacobian [coordinate, from coordinate]."""
     state = lanes.at(x)
-    columns = jnp.stack(lanes.unit_columns(state, x.shape[0]))
+    columns = lanes.unit_columns(state, x.shape[0])
     # Which coordinate each unit vector is of: its order is that of the tangent space.
     units = jax.vmap(lambda column: lanes.in_order(state, column))(columns)[..., 0]
 
     def one(_: Array, carry: tuple) -> tuple:
         prepared, columns = carry
         linear = lanes.linearise(prepared)
-        columns = jax.vmap(lambda column: lanes.push(linear, column))(columns)
-        return lanes.advance(prepared, linear), columns
+        return lanes.advance(prepared, linear), lanes.push(linear, columns)
 
     prepared, columns = lax.fori_loop(0, period, one, (lanes.prepare(state), columns))
     state = lanes.bare(prepared)

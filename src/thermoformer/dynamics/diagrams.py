@@ -10,11 +10,11 @@ import numpy as np
 import xarray as xr
 
 from .._validation import fail, one_of, real_array
-from .lyapunov import check_steps, exponent_count, mean_and_error, usual_interval
+from .lyapunov import check_steps, exponent_count, mean_and_error, quick_interval
 from .maps import Map, as_map, check_names
 from .meanfield import Window
 from .orbits import density_of
-from .regimes import CHAOS, REGIMES, classify
+from .regimes import CHAOS, REGIMES, classify, on_torus
 from .survey import Plan, Report, Survey, survey
 
 # Looks at a few points find the range of the shown observable, where none is given.
@@ -247,7 +247,7 @@ def _followed(
         back = np.argsort(one)
         joined = _joined([part[number] for number in back])
         rows.append(_dataset(model, joined, plan, (len(values),), (parameter,), coordinates))
-    return xr.Dataset(xr.concat(rows, xr.Variable("direction", list(directions))))
+    return xr.concat(rows, xr.Variable("direction", list(directions)))
 
 
 def _row(found: Survey, number: int) -> Survey:
@@ -276,7 +276,7 @@ def _dataset(
         variables |= {"lost": variable(found.lost, "exponent")}
         where["exponent"] = np.arange(1, plan.exponents + 1)
         if plan.longest_period:
-            code, _, _ = classify(exponents, errors, found.period, plan.steps)
+            code, _, _ = classify(exponents, errors, found.period, plan.steps, on_torus(found))
             variables["regime"] = variable(code.astype(np.int8))
     if plan.longest_period:
         variables["period"] = variable(found.period)
@@ -329,7 +329,7 @@ def _plan(model: Map, steps: int, transient: int, k: int | None, longest_period:
     check_steps(1, longest_period)
     if not float(real_array("tolerance", tolerance, ())) > 0:
         raise fail("tolerance", tolerance, "a number above 0")
-    every = usual_interval(count, model.dimension) if count else 1
+    every = quick_interval(count, model.dimension) if count else 1
     blocks = min(20, max(steps // every, 1))
     return Plan(transient, steps, count, every, blocks, longest_period=longest_period, tolerance=float(tolerance))
 

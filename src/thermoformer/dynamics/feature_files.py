@@ -29,19 +29,21 @@ def write_archive(path: str | Path, arrays: Mapping[str, Any]) -> None:
 def read_archive(path: str | Path) -> dict[str, np.ndarray]:
     """All arrays of a NumPy archive; nothing is unpickled."""
     expected = "a NumPy archive (.npz) of plain arrays"
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise fail("path", f"{str(path)!r}, which is no NumPy archive ({error})", expected) from error
-    if isinstance(loaded, np.ndarray):
-        raise fail("path", f"{str(path)!r}, a single array", expected)
-    arrays = {}
-    with loaded as archive:
-        for name in archive.files:
-            try:
-                arrays[name] = archive[name]
-            except (ValueError, EOFError, zipfile.BadZipFile) as error:
-                raise fail("path", f"{str(path)!r} with an unreadable {name!r} ({error})", expected) from error
+    # NumPy leaves a file open that turns out to be no archive, unless it was opened for it.
+    with open(path, "rb") as file:
+        try:
+            loaded = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise fail("path", f"{str(path)!r}, which is no NumPy archive ({error})", expected) from error
+        if isinstance(loaded, np.ndarray):
+            raise fail("path", f"{str(path)!r}, a single array", expected)
+        arrays = {}
+        with loaded as archive:
+            for name in archive.files:
+                try:
+                    arrays[name] = archive[name]
+                except (ValueError, EOFError, zipfile.BadZipFile) as error:
+                    raise fail("path", f"{str(path)!r} with an unreadable {name!r} ({error})", expected) from error
     return arrays
 
 

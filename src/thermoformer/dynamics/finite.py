@@ -248,10 +248,13 @@ def _one_copy(system: _System, first: Any, key: jax.Array, uniforms: Any, steps:
         """The token joins the window, newest first, and looks at all of it."""
         v, q, k = attended
         window = jnp.concatenate([jnp.stack([v, k])[None], window[:-1]])
-        logits = system.logit_scale * jnp.einsum("ha,dha->hd", q, window[:, 1], precision=MATMUL_PRECISION)
-        filled = jnp.broadcast_to(jnp.arange(context) <= time, logits.shape)
-        # The softmax subtracts the largest logit, so that no γ overflows.
-        weights = jax.nn.softmax(jnp.where(filled, logits, -jnp.inf), axis=1)
+        match = jnp.einsum("ha,dha->hd", q, window[:, 1], precision=MATMUL_PRECISION) * jnp.sign(system.logit_scale)
+        filled = jnp.broadcast_to(jnp.arange(context) <= time, match.shape)
+        # The largest is subtracted before γ multiplies: the other way round, a fused multiply-add leaves γ times a
+        # rounding error in the exponent, which overflows at γ above 10^18.
+        gap = match - jnp.max(match, axis=1, keepdims=True, where=filled, initial=-jnp.inf)
+        weights = jnp.where(filled, jnp.exp(jnp.abs(system.logit_scale) * jnp.where(filled, gap, 0.0)), 0.0)
+        weights = weights / weights.sum(axis=1, keepdims=True)
         return window, jnp.einsum("hd,dha->a", weights, window[:, 0], precision=MATMUL_PRECISION)
 
     def draw(A, time, given):

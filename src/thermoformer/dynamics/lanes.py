@@ -27,6 +27,9 @@ from .. import _precision  # noqa: F401  (float64 before the first array)
 
 State = TypeVar("State")
 
+# A sum of up to this many products is written out term by term.
+WRITTEN_OUT = 128
+
 
 class Lanes(eqx.Module, Generic[State]):
     """What orbits, exponents and diagrams need of a map."""
@@ -49,8 +52,8 @@ class Lanes(eqx.Module, Generic[State]):
         """The next step at a prepared state: where it leads and its Jacobian."""
 
     @abc.abstractmethod
-    def push(self, linear: Any, column: Array) -> Array:
-        """A tangent vector, one step on."""
+    def push(self, linear: Any, columns: Array) -> Array:
+        """Tangent vectors [vector, *coordinates, lane], one step on."""
 
     @abc.abstractmethod
     def advance(self, state: Any, linear: Any) -> Any:
@@ -61,8 +64,8 @@ class Lanes(eqx.Module, Generic[State]):
         """The state inside a prepared one."""
 
     @abc.abstractmethod
-    def unit_columns(self, state: State, count: int) -> list[Array]:
-        """The first unit vectors of the tangent space, as columns that `push` takes."""
+    def unit_columns(self, state: State, count: int) -> Array:
+        """The first unit vectors of the tangent space, as `push` takes them."""
 
     @abc.abstractmethod
     def coordinates(self, state: State) -> Float[Array, "coordinate lane"]:
@@ -193,10 +196,11 @@ class MeanFieldLanes(Lanes[WindowState]):
         jacobian = by_value + through_keys + is_newest * through_query[None]
         return LinearStep(attention, jacobian, window.slot)
 
-    def push(self, linear: LinearStep, column: Array) -> Array:
-        """A tangent vector [slot, feature, lane], one step on: the new token takes the slot of the oldest."""
-        new = jnp.sum(linear.jacobian * column[:, :, None], (0, 1))
-        return lax.dynamic_update_index_in_dim(column, new, linear.slot, 0)
+    def push(self, linear: LinearStep, columns: Array) -> Array:
+        """Tangent vectors [vector, slot, feature, lane], one step on: the new token takes the slot of the oldest."""
+        jacobian = linear.jacobian.reshape(-1, *linear.jacobian.shape[2:])
+        new = sum_of_products(jacobian, columns.reshape(columns.shape[0], -1, self.lanes))
+        return lax.dynamic_update_slice_in_dim(columns, new[:, None], linear.slot, 1)
 
     def advance(self, state: PreparedWindow, linear: LinearStep) -> PreparedWindow:
         """The window, one step on."""
@@ -211,7 +215,7 @@ class MeanFieldLanes(Lanes[WindowState]):
         """The window alone."""
         return prepared.window
 
-    def unit_columns(self, state: WindowState, count: int) -> list[Array]:
+    def unit_columns(self, state: WindowState, count: int) -> Array:
         """Unit vectors in the order newest token first, features of a token in their order."""
         shape = state.attention.shape
         columns = []
@@ -219,7 +223,7 @@ class MeanFieldLanes(Lanes[WindowState]):
             token, feature = divmod(number, shape[1])
             slot = lax.rem(state.slot + 2 * self.context - 1 - token, self.context)
             columns.append(jnp.zeros(shape).at[slot, feature].set(1.0))
-        return columns
+        return jnp.stack(columns)
 
     def coordinates(self, state: WindowState) -> Float[Array, "coordinate lane"]:
         """A of all tokens, oldest first."""
@@ -278,9 +282,9 @@ class MeanFieldLanes(Lanes[WindowState]):
 
     def _attend(self, state: WindowState) -> tuple[Array, Array, Array]:
         """A', the weights of all tokens [slot, head, lane], and the part of each head in A' [head, feature, lane]."""
-        logits = self._scale[None] * jnp.sum(state.query[None] * state.keys, 2)
-        # The largest exponent is 0, whatever γ is.
-        powers = jnp.exp(logits - jnp.max(logits, 0)[None])
+        products = jnp.sign(self._scale)[None] * jnp.sum(state.query[None] * state.keys, 2)
+        # The largest exponent is exactly 0, whatever γ is: γ comes after the difference, so that it scales no rounding.
+        powers = jnp.exp(jnp.abs(self._scale)[None] * (products - jnp.max(products, 0)[None]))
         weights = powers * (1 / jnp.sum(powers, 0))[None]
         of_heads = jnp.sum(weights[:, :, None] * state.values, 0)
         return jnp.sum(of_heads, 0), weights, of_heads
@@ -328,13 +332,13 @@ class StepLanes(Lanes[Array]):
         return state
 
     def linearise(self, state: Array) -> tuple[Array, Array]:
-        """The next state, and the Jacobian [coordinate, from coordinate, lane]."""
+        """The next state, and the Jacobian [from coordinate, coordinate, lane]."""
         jacobian = jax.vmap(jax.jacfwd(self._one), in_axes=(-1, -1), out_axes=-1)(state, self.parameters)
-        return self.step(state), jacobian
+        return self.step(state), jnp.swapaxes(jacobian, 0, 1)
 
-    def push(self, linear: tuple[Array, Array], column: Array) -> Array:
-        """A tangent vector [coordinate, lane], one step on."""
-        return jnp.sum(linear[1] * column[None], 1)
+    def push(self, linear: tuple[Array, Array], columns: Array) -> Array:
+        """Tangent vectors [vector, coordinate, lane], one step on."""
+        return sum_of_products(linear[1], columns)
 
     def advance(self, state: Array, linear: tuple[Array, Array]) -> Array:
         """The next state."""
@@ -344,9 +348,9 @@ class StepLanes(Lanes[Array]):
         """The state."""
         return prepared
 
-    def unit_columns(self, state: Array, count: int) -> list[Array]:
+    def unit_columns(self, state: Array, count: int) -> Array:
         """Unit vectors in the order of the coordinates."""
-        return [jnp.zeros(state.shape).at[number].set(1.0) for number in range(count)]
+        return jnp.stack([jnp.zeros(state.shape).at[number].set(1.0) for number in range(count)])
 
     def coordinates(self, state: Array) -> Array:
         """The state."""
@@ -374,6 +378,19 @@ class StepLanes(Lanes[Array]):
 
     def _one(self, x: Array, parameters: dict[str, Array]) -> Array:
         return jnp.reshape(jnp.asarray(self.function(x, **parameters), x.dtype), x.shape)
+
+
+def sum_of_products(
+    jacobian: Float[Array, "other coordinate lane"], columns: Float[Array, "vector other lane"]
+) -> Float[Array, "vector coordinate lane"]:
+    """Σ_other jacobian · column of every vector; few terms are written out, which makes one pass over the vectors."""
+    terms = jacobian.shape[0]
+    if terms > WRITTEN_OUT:
+        return jnp.sum(jacobian[None] * columns[:, :, None], 1)
+    total = jacobian[0][None] * columns[:, 0, None]
+    for number in range(1, terms):
+        total = total + jacobian[number][None] * columns[:, number, None]
+    return total
 
 
 def newest_entry(slots: Array, slot: Int[Array, ""]) -> Array:

@@ -16,11 +16,11 @@ from .._validation import fail, positive_integer
 from .lanes import Lanes
 from .maps import as_map
 from .survey import Plan, Report, Survey, survey
-from .tangents import UNROLLED, Columns, orthonormalise, push, unit_columns
+from .tangents import orthonormalise
 
-# An exponent counts as lost where rounding was all that was left in more than this share of the steps. Such a step adds
-# some −32 in place of something lower, so that one in a thousand already shifts the mean by 0.03 or more.
-LOST_SHARE = 1e-3
+# An exponent counts as lost where rounding was all that was left in more than this share of the orthonormalisations.
+# Each such adds some −32 in place of something lower: one in ten thousand may shift the mean by a few thousandths.
+LOST_SHARE = 1e-4
 # Up to this many vectors, orthonormalising costs less than pushing: it is done at every step.
 FEW_VECTORS = 24
 
@@ -98,7 +98,7 @@ def lyapunov_spectrum(
         steps: steps that are averaged over.
         transient: steps before.
         k: how many exponents; all where absent.
-        every: steps between orthonormalisations; 1 for up to 24 exponents and up to 8 beyond where absent. It changes
+        every: steps between orthonormalisations; 1 for up to 24 exponents and up to 16 beyond where absent. It changes
             rounding only: the longer, the sooner low exponents are lost to it.
         blocks: the running average has so many points, and errors come from the scatter of so many blocks.
         progress: called as progress(done, total, message).
@@ -144,15 +144,15 @@ def local_exponents(model: Any, state: Any, *, steps: int, k: int | None = None)
     state, _ = model.settled(state)
     lanes = model.lanes({"": np.zeros(1)}, state)
     lane_state = model.start(lanes, [state])
-    columns = unit_columns(lanes, lane_state, count, stacked=count > UNROLLED)
+    columns = lanes.unit_columns(lane_state, count)
     return np.asarray(_local(lanes, lane_state, columns, positive_integer("steps", steps)))[..., 0]
 
 
 @eqx.filter_jit
-def _local(lanes: Lanes, state: Any, columns: Columns, steps: int) -> Array:
+def _local(lanes: Lanes, state: Any, columns: Array, steps: int) -> Array:
     def one(carry: tuple, _: None) -> tuple[tuple, Array]:
         prepared, linear, columns = carry
-        columns, logarithms, lost = orthonormalise(push(lanes, linear, columns))
+        columns, logarithms, lost = orthonormalise(lanes.push(linear, columns))
         prepared = lanes.advance(prepared, linear)
         return (prepared, lanes.linearise(prepared), columns), jnp.where(lost, -jnp.inf, logarithms)
 
@@ -181,7 +181,12 @@ def exponent_count(k: Any, dimension: int) -> int:
 
 def usual_interval(count: int, dimension: int) -> int:
     """Steps between orthonormalisations: with many vectors it costs more than pushing them, and is done less often."""
-    return 1 if count <= FEW_VECTORS else int(np.clip(dimension // 12, 1, 8))
+    return 1 if count <= FEW_VECTORS else int(np.clip(dimension // 6, 1, 16))
+
+
+def quick_interval(count: int, dimension: int) -> int:
+    """The same for diagrams: with more than a few vectors, every fourth step; a few more low exponents are lost."""
+    return 1 if count <= 4 else max(4, usual_interval(count, dimension))
 
 
 def check_steps(steps: Any, transient: Any) -> None:

@@ -14,7 +14,7 @@ from .._validation import fail, nonnegative_number, positive_integer, positive_n
 from .lyapunov import check_steps, exponent_count, mean_and_error
 from .maps import as_map
 from .meanfield import MeanField, Window
-from .survey import Plan, Report, survey
+from .survey import Plan, Report, Survey, survey
 
 REGIMES = ("fixed point", "periodic", "quasi-periodic", "chaos", "hyperchaos", "undecided")
 FIXED, PERIODIC, QUASI_PERIODIC, CHAOS, HYPERCHAOS, UNDECIDED = range(len(REGIMES))
@@ -22,6 +22,12 @@ FIXED, PERIODIC, QUASI_PERIODIC, CHAOS, HYPERCHAOS, UNDECIDED = range(len(REGIME
 # An exponent that is 0 comes out as about a few over the number of steps: what a tangent vector gains once and for all
 # while it turns into its direction. To this the standard error is added, this many times.
 ZERO_GAIN, ZERO_ERRORS = 10.0, 3.0
+# An orbit on a torus comes near its start after p steps to about a p-th of the torus, and is as wide in its second half
+# as in its first. One that comes much nearer, or changes its width, may still be settling on a cycle.
+TORUS_NEARNESS, TORUS_DRIFT = 0.02, 0.02
+# On a torus errors shrink as the gain does, and stay below it. An exponent with a larger error may be 0, but is not
+# known to be: weak chaos on a short orbit looks like that.
+STEADY_ERRORS = 2 * ZERO_GAIN
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,17 +109,16 @@ def regime(
         found = survey(model, [state], {}, plan, progress=progress)
         state, spent = found.finals[0], spent + wait + steps
         exponents, errors = (values[0] for values in mean_and_error(found))
-        verdict = _verdict(exponents, errors, int(found.period[0]), steps, spent, state, longest_period)
+        verdict = _verdict(exponents, errors, found, steps, spent, longest_period)
         changes.append((spent, verdict.name))
         wait = spent - steps  # the next verdict comes when the length has doubled
         if verdict.name not in ("chaos", "hyperchaos", "undecided") or spent + wait + steps > limit:
             return Regime(**{**vars(verdict), "changes": tuple(changes)})
 
 
-def _verdict(
-    exponents: np.ndarray, errors: np.ndarray, period: int, steps: int, spent: int, state: Any, longest: int
-) -> Regime:
-    code, zeros, zero = classify(exponents[None], errors[None], np.array([period]), steps)
+def _verdict(exponents: np.ndarray, errors: np.ndarray, found: Survey, steps: int, spent: int, longest: int) -> Regime:
+    period, winds = int(found.period[0]), on_torus(found)
+    code, zeros, zero = classify(exponents[None], errors[None], found.period, steps, winds)
     name = REGIMES[code[0]]
     leading = f"leading exponent {exponents[0]:.3g} ± {errors[0]:.1g}"
     reasons = {
@@ -122,10 +127,13 @@ def _verdict(
         "quasi-periodic": f"{leading} is 0 within {zero[0]:.1g}, and there is no return within {longest} steps",
         "chaos": f"{leading} is above {zero[0]:.1g}",
         "hyperchaos": f"two or more exponents are above {zero[0]:.1g}",
-        "undecided": f"{leading}, return after {period} steps"
-        if period
-        else f"{leading} is negative, but there is no return within {longest} steps: a longer transient or period",
+        "undecided": f"{leading}, and no return within {longest} steps: a longer orbit, transient or period",
     }
+    if period:
+        reasons["undecided"] = f"{leading}, but a return after {period} steps"
+    elif abs(exponents[0]) <= zero[0] and not winds[0]:
+        closes = f"nearness {found.nearness[0]:.1g}, drift {found.drift[0]:.1g}"
+        reasons["undecided"] = f"{leading} is 0 within {zero[0]:.1g}, but the orbit may still be settling ({closes})"
     return Regime(
         name=name,
         period=period or None,
@@ -135,12 +143,17 @@ def _verdict(
         zeros=int(zeros[0]),
         reason=reasons[name],
         steps=spent,
-        final_state=state,
+        final_state=found.finals[0],
     )
 
 
+def on_torus(found: Survey) -> np.ndarray:
+    """Whether each orbit neither closes nor changes its width, as one that winds around a torus, [point]."""
+    return (found.nearness > TORUS_NEARNESS) & ~(found.drift > TORUS_DRIFT)
+
+
 def classify(
-    exponents: np.ndarray, errors: np.ndarray, period: np.ndarray, steps: int
+    exponents: np.ndarray, errors: np.ndarray, period: np.ndarray, steps: int, winds: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Regimes of many points.
 
@@ -148,6 +161,7 @@ def classify(
         exponents, errors: [point, exponent], leading first.
         period: [point], 0 where no return was found.
         steps: what the exponents are averaged over.
+        winds: [point], whether the orbit may be called quasi-periodic; every orbit may where absent.
 
     Returns:
         Numbers of `REGIMES`, how many exponents count as 0, and what counts as 0; [point] each.
@@ -166,7 +180,10 @@ def classify(
     code = np.full(len(first), UNDECIDED)
     code[~returned & (above == 1)] = CHAOS
     code[~returned & (above > 1)] = HYPERCHAOS
-    code[~returned & (above == 0) & (zeros > 0) & (zeros <= 2)] = QUASI_PERIODIC
+    steady = ZERO_ERRORS * error <= STEADY_ERRORS / steps
+    if winds is not None:
+        steady = steady & winds
+    code[~returned & (above == 0) & (zeros > 0) & (zeros <= 2) & steady] = QUASI_PERIODIC
     # A return with a positive exponent is a contradiction, and stays undecided.
     code[returned & (above == 0)] = PERIODIC
     code[returned & (above == 0) & (period == 1)] = FIXED

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int
 
 from .lanes import Lanes
 from .maps import Map
-from .tangents import UNROLLED, Columns, orthonormalise, push, unit_columns
+from .tangents import orthonormalise
 
 # Bytes of one batch on a CPU: what stays in a core's cache.
 CPU_BATCH_BYTES = 2**18
@@ -90,6 +90,10 @@ class Survey:
         average, deviation, lowest, highest: [point, observable].
         density, section: [point, bin], counts; empty where not asked for.
         period: [point], steps to the first return; 0 where none was found, -1 where none was sought.
+        nearness: [point], of the steps p after the end, the smallest p times the distance from where it was, over the
+            largest distance: about 1 or a tenth where an orbit winds around a torus, near 0 where it closes slowly.
+        drift: [point], by how much the standard deviation of an observable differs between both halves of the counted
+            steps, over the mean of the two; nan for one block.
         finals: state after the last counted step, one per point.
     """
 
@@ -102,6 +106,8 @@ class Survey:
     density: np.ndarray
     section: np.ndarray
     period: np.ndarray
+    nearness: np.ndarray
+    drift: np.ndarray
     finals: list[Any] = field(repr=False)
 
 
@@ -254,11 +260,13 @@ def _run_batch(
         how = tuple(jnp.asarray(number, jnp.float64) for number in how)
         tally = Tally.empty(origin, bins, 0 if section is None else bins)
         shown = 0 if density is None else density.shown
-        stacked = devices[0].platform != "cpu" or plan.exponents > UNROLLED
-        columns = unit_columns(lanes, state, plan.exponents, stacked=stacked) if plan.exponents else ()
+        columns = lanes.unit_columns(state, plan.exponents) if plan.exponents else jnp.zeros(())
         blocks, lost, counted = [], np.zeros((plan.exponents, lanes.lanes)), []
+        half, half_steps, seen = tally, 0, 0
         for block in range(plan.blocks):
             clock.tick("orbit")
+            if block == plan.blocks // 2:
+                half, half_steps = tally, seen
             steps = plan.steps * (block + 1) // plan.blocks - plan.steps * block // plan.blocks
             if plan.exponents:
                 # Whole intervals between orthonormalisations; the last block takes what is over.
@@ -269,27 +277,44 @@ def _run_batch(
                 blocks.append(np.asarray(sums) / (turns * plan.every))
                 lost += np.asarray(lost_here)
                 counted.append(turns)
+                seen += turns * plan.every
             else:
+                seen += steps
                 state, tally = jax.block_until_ready(run_tally(lanes, state, tally, origin, how, steps, shown, section))
-        kept = plan.steps if not plan.exponents else sum(counted) * plan.every
-        period = np.full(lanes.lanes, -1)
+        period, nearness = np.full(lanes.lanes, -1), np.full(lanes.lanes, np.nan)
         if plan.longest_period:
-            period = np.asarray(first_returns(lanes, state, plan.longest_period, plan.tolerance))
-        mean = np.asarray(tally.total) / max(kept, 1)
-        variance = np.maximum(np.asarray(tally.squares) / max(kept, 1) - mean**2, 0.0)
+            found = first_returns(lanes, state, plan.longest_period, plan.tolerance)
+            period, nearness = np.asarray(found[0]), np.asarray(found[1])
+        mean, deviation = _moments(tally.total, tally.squares, seen)
+        _, first = _moments(half.total, half.squares, half_steps)
+        _, second = _moments(tally.total - half.total, tally.squares - half.squares, seen - half_steps)
         shape = (lanes.lanes, plan.blocks, plan.exponents)
         return Survey(
             blocks=np.stack(blocks).transpose(2, 0, 1) if blocks else np.zeros(shape),
             lost=(lost / max(sum(counted), 1)).T,
             average=(np.asarray(origin) + mean).T,
-            deviation=np.sqrt(variance).T,
+            deviation=deviation.T,
             lowest=np.asarray(tally.lowest).T,
             highest=np.asarray(tally.highest).T,
             density=np.asarray(tally.density).T,
             section=np.asarray(tally.section).T,
             period=period,
+            nearness=nearness,
+            drift=_drift(first, second) if half_steps else np.full(lanes.lanes, np.nan),
             finals=_states(model, lanes, state),
         )
+
+
+def _moments(total: Array, squares: Array, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation from sums over steps."""
+    mean = np.asarray(total) / max(steps, 1)
+    return mean, np.sqrt(np.maximum(np.asarray(squares) / max(steps, 1) - mean**2, 0.0))
+
+
+def _drift(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The largest relative difference of two sets of deviations [observable, lane]."""
+    both = first + second
+    return np.max(np.where(both > 0, 2 * np.abs(first - second) / np.where(both > 0, both, 1.0), 0.0), axis=0)
 
 
 def _states(model: Map, lanes: Lanes, state: Any) -> list[Any]:
@@ -327,7 +352,7 @@ def run_tally(
 def run_tangents(
     lanes: Lanes,
     state: Any,
-    columns: Columns,
+    columns: Array,
     tally: Tally,
     origin: Array,
     how: tuple[Array, ...],
@@ -335,13 +360,13 @@ def run_tangents(
     every: int,
     shown: int,
     section: int | None,
-) -> tuple[Any, Columns, Tally, Array, Array]:
+) -> tuple[Any, Array, Tally, Array, Array]:
     """The same with tangent vectors: the sum of local exponents, and how often rounding was all that was left."""
 
     def one(_: Array, carry: tuple) -> tuple:
         prepared, linear, columns, tally = carry
         tally = tally.count(lanes.observe(lanes.bare(prepared)), origin, how, shown, section)
-        columns = push(lanes, linear, columns)
+        columns = lanes.push(linear, columns)
         prepared = lanes.advance(prepared, linear)
         return prepared, lanes.linearise(prepared), columns, tally
 
@@ -360,19 +385,25 @@ def run_tangents(
 
 
 @eqx.filter_jit
-def first_returns(lanes: Lanes, state: Any, longest: int | Array, tolerance: float | Array) -> Int[Array, " lane"]:
-    """After how many steps each lane is back where it was; 0 where it is not within the longest."""
+def first_returns(
+    lanes: Lanes, state: Any, longest: int | Array, tolerance: float | Array
+) -> tuple[Int[Array, " lane"], Float[Array, " lane"]]:
+    """After how many steps each lane is back where it was, 0 where it is not within the longest; and the nearness."""
     home = lanes.coordinates(state)
 
-    def one(number: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
-        state, period = carry
+    def one(number: Array, carry: tuple[Any, Array, Array, Array]) -> tuple[Any, Array, Array, Array]:
+        state, period, nearest, farthest = carry
         state = lanes.step(state)
         steps = number + 1
-        back = jnp.max(jnp.abs(lanes.coordinates(state) - home), 0) < tolerance
-        back = back & lanes.returns_count(steps) & (period == 0)
-        return state, jnp.where(back, steps, period)
+        distance = jnp.max(jnp.abs(lanes.coordinates(state) - home), 0)
+        counts = lanes.returns_count(steps)
+        back = (distance < tolerance) & counts & (period == 0)
+        nearest = jnp.where(counts, jnp.minimum(nearest, steps * distance), nearest)
+        return state, jnp.where(back, steps, period), nearest, jnp.maximum(farthest, distance)
 
-    return lax.fori_loop(0, longest, one, (state, jnp.zeros(lanes.lanes, jnp.int64)))[1]
+    period, far = jnp.zeros(lanes.lanes, jnp.int64), jnp.full(lanes.lanes, jnp.inf)
+    _, period, nearest, farthest = lax.fori_loop(0, longest, one, (state, period, far, jnp.zeros_like(far)))
+    return period, jnp.where(farthest > 0, nearest / jnp.where(farthest > 0, farthest, 1.0), 0.0)
 
 
 def over_devices(devices: Sequence[Any]) -> Callable[[Array], Array]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
-
-from .lanes import Lanes
 
 # What is left of a vector after its projections are taken away has a rounding error of about one unit of its length
 # before: with less than this share left, the rest is rounding.
@@ -18,51 +14,38 @@ LOST = 64 * np.finfo(np.float64).eps
 # With more vectors than this the triangle of projections is a loop, not one long program.
 UNROLLED = 24
 
-# One array [*coordinates, lane] per vector, or all in one array [vector, *coordinates, lane].
-Columns = tuple[Array, ...] | Array
+# Projections on this many vectors at a time are taken away in one pass.
+PANEL = 2
 
 
-def unit_columns(lanes: Lanes, state: Any, count: int, *, stacked: bool) -> Columns:
-    """The first unit vectors of the tangent space at a state."""
-    columns = lanes.unit_columns(state, count)
-    return jnp.stack(columns) if stacked else tuple(columns)
-
-
-def push(lanes: Lanes, linear: Any, columns: Columns) -> Columns:
-    """All vectors, one step on."""
-    if isinstance(columns, tuple):
-        return tuple(lanes.push(linear, column) for column in columns)
-    return jax.vmap(lambda column: lanes.push(linear, column))(columns)
-
-
-def orthonormalise(columns: Columns) -> tuple[Columns, Float[Array, "vector lane"], Bool[Array, "vector lane"]]:
+def orthonormalise(
+    columns: Float[Array, "vector *coordinates lane"],
+) -> tuple[Array, Float[Array, "vector lane"], Bool[Array, "vector lane"]]:
     """Orthonormal vectors that span the same spaces (modified Gram–Schmidt).
 
     Arguments:
-        columns: one array [*coordinates, lane] per vector, which a CPU likes better, or all in one, which a GPU does.
+        columns: [vector, *coordinates, lane].
 
     Returns:
         The vectors; the logarithm of the length that each had left without its projections on those before; and
         whether rounding is all that was left. A vector of length 0 stays 0, and counts as lost.
 
     Example:
-        >>> pair = (jnp.array([[2.0], [0.0]]), jnp.array([[1.0], [3.0]]))
+        >>> pair = jnp.array([[[2.0], [0.0]], [[1.0], [3.0]]])
         >>> np.exp(orthonormalise(pair)[1]).ravel().round(6).tolist()
         [2.0, 3.0]
     """
-    if isinstance(columns, tuple):
-        shape, lanes = columns[0].shape, columns[0].shape[-1]
-        flat = [column.reshape(-1, lanes) for column in columns]
-        flat, lengths, before = _each_apart(flat)
-        columns = tuple(column.reshape(shape) for column in flat)
+    shape = columns.shape
+    flat = columns.reshape(shape[0], -1, shape[-1])
+    before = jnp.sqrt(jnp.sum(flat**2, 1))
+    if shape[0] > UNROLLED:
+        flat, lengths = _many(flat)
+    elif jax.default_backend() == "cpu":
+        flat, lengths = _each_apart(flat)
     else:
-        shape, lanes = columns.shape, columns.shape[-1]
-        flat = columns.reshape(shape[0], -1, lanes)
-        before = jnp.sqrt(jnp.sum(flat**2, 1))
-        flat, lengths = _all_at_once(flat) if shape[0] <= UNROLLED else _many(flat)
-        columns = flat.reshape(shape)
+        flat, lengths = _all_at_once(flat)
     lost = lengths <= LOST * before
-    return columns, jnp.log(jnp.where(lengths > 0, lengths, 1.0)), lost
+    return flat.reshape(shape), jnp.log(jnp.where(lengths > 0, lengths, 1.0)), lost
 
 
 def _unit(vector: Float[Array, "coordinate lane"]) -> tuple[Array, Array]:
@@ -70,18 +53,27 @@ def _unit(vector: Float[Array, "coordinate lane"]) -> tuple[Array, Array]:
     return vector * jnp.where(length > 0, 1 / length, 0.0)[None], length
 
 
-def _each_apart(columns: list[Array]) -> tuple[list[Array], Array, Array]:
-    """Gram–Schmidt on separate arrays; every projection is a reduction, so nothing is computed twice."""
-    before = jnp.stack([jnp.sqrt(jnp.sum(column**2, 0)) for column in columns])
-    columns, lengths = list(columns), []
-    for number, column in enumerate(columns):
-        column, length = _unit(column)
-        columns[number] = column
-        lengths.append(length)
-        for later in range(number + 1, len(columns)):
-            shared = jnp.sum(column * columns[later], 0)
-            columns[later] = columns[later] - column * shared[None]
-    return columns, jnp.stack(lengths), before
+def _each_apart(stacked: Float[Array, "vector coordinate lane"]) -> tuple[Array, Array]:
+    """Gram–Schmidt on separate arrays: small enough for a CPU's cache; reductions, so nothing is computed twice."""
+    columns, lengths = list(stacked), []
+    for first in range(0, len(columns), PANEL):
+        panel = range(first, min(first + PANEL, len(columns)))
+        for number in panel:
+            columns[number], length = _unit(columns[number])
+            lengths.append(length)
+            for later in range(number + 1, panel.stop):
+                columns[later] = _without(columns[later], [columns[number]])
+        for later in range(panel.stop, len(columns)):
+            columns[later] = _without(columns[later], columns[first : panel.stop])
+    return jnp.stack(columns), jnp.stack(lengths)
+
+
+def _without(column: Array, units: list[Array]) -> Array:
+    """A vector less its projections on orthonormal ones."""
+    shared = [jnp.sum(unit * column, 0) for unit in units]
+    for unit, share in zip(units, shared, strict=True):
+        column = column - unit * share[None]
+    return column
 
 
 def _all_at_once(rest: Float[Array, "vector coordinate lane"]) -> tuple[Array, Array]:

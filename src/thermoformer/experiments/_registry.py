@@ -59,5 +59,35 @@ EXPERIMENTS = {
             quick_time="about two minutes",
             module="residuals",
         ),
+        Experiment(
+            name="trajectories",
+            summary="Attention fed on its own output at six temperatures: a closed curve, cycles, and chaos",
+            quick_time="about 20 seconds",
+            module="trajectories",
+        ),
+        Experiment(
+            name="orbit-diagram",
+            summary="From hot to cold: where the network ends, with its Lyapunov exponents below; β from 0 to 3",
+            quick_time="about 20 seconds",
+            module="orbit_diagram",
+        ),
+        Experiment(
+            name="orbit-diagram-zoom",
+            summary="The same about the way into chaos; β from 1.24 to 1.28",
+            quick_time="about 20 seconds",
+            module="orbit_diagram_zoom",
+        ),
+        Experiment(
+            name="phase-diagram",
+            summary="Order and chaos over the temperatures of output and attention",
+            quick_time="about 20 seconds",
+            module="phase_diagram",
+        ),
+        Experiment(
+            name="finite-size",
+            summary="How many bits make a mean field: finite networks keep to it within one over the root of N",
+            quick_time="about 20 seconds",
+            module="finite_size",
+        ),
     )
 }

@@ -8,20 +8,32 @@ from .accuracy import accuracy_against_width
 from .alignment import label_overlap
 from .comparison import comparison_panels
 from .convergence import convergence
+from .diagrams import REGIME_COLOURS, hysteresis, orbit_diagram_panels, phase_diagram_image
+from .finite_size import finite_size_scaling
 from .groups import grouped_points
 from .matrices import kernel_image, order_parameter_matrix
+from .orbits import autocorrelation_curve, orbit_series, phase_plane, power_spectrum_curve
 from .style import PALETTE, figure_grid, save, styled
 
 __all__ = [
     "PALETTE",
+    "REGIME_COLOURS",
     "accuracy_against_width",
+    "autocorrelation_curve",
     "comparison_panels",
     "convergence",
     "figure_grid",
+    "finite_size_scaling",
     "grouped_points",
+    "hysteresis",
     "kernel_image",
     "label_overlap",
+    "orbit_diagram_panels",
+    "orbit_series",
     "order_parameter_matrix",
+    "phase_diagram_image",
+    "phase_plane",
+    "power_spectrum_curve",
     "save",
     "styled",
 ]

@@ -1,0 +1,297 @@
+"""Steps of the mean-field map per second, without and with all Lyapunov exponents.
+
+Against two baselines in the same run: a plain NumPy loop over the window, one orbit after another with the Jacobian
+formed and orthonormalised (QR) at every step, which is how such diagrams were made; and a compiled loop (numba) with
+cached tokens, the analytic Jacobian in block form and Gram–Schmidt, one orbit per iteration on all cores. Paper
+features with two positional bits (context 4, 12 exponents), random segments with five (context 32, 96 exponents).
+
+    python benchmarks/dynamics.py            # rates of all three
+    python benchmarks/dynamics.py --diagram  # a phase diagram and the paper's orbit diagrams at full size, timed
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from thermoformer.dynamics import Features, MeanField, Window, orbit, orbit_diagram, phase_diagram
+from thermoformer.dynamics.lyapunov import quick_interval
+from thermoformer.dynamics.survey import Plan, survey
+
+try:
+    import numba
+except ImportError:  # the baseline is left out, and the table says so
+    numba = None
+
+
+def models() -> dict[str, MeanField]:
+    return {
+        "B = 2": MeanField(Features.paper(), beta=1.27, gamma=220.0, epsilon=0.02),
+        "B = 5": MeanField(Features.segments(3, 3, positional_bits=5, key=1), beta=1.4, gamma=220.0, epsilon=0.02),
+    }
+
+
+def numpy_steps(model: MeanField, window: Window, steps: int, exponents: bool) -> float:
+    """Seconds that a plain loop takes: overlaps of the whole window at every step, as the equations are written."""
+    features, scale = model.features, model.gamma / np.sqrt(model.features.features)
+    signs, share, count = features.signs, 1 - model.epsilon, features.features
+    weights = {role: features.weights[role][:, 0] for role in "vqk"}
+    patterns = {role: features.positional[role][0] for role in "vqk"}
+    bits = features.positional_bits
+    A, positions, size = window.A.copy(), window.positions.copy(), window.A.size
+    frame, sums = np.eye(size), np.zeros(size)
+    began = time.perf_counter()
+    for _ in range(steps):
+        means = np.tanh(model.beta * A @ signs.T)
+        m = {
+            role: share * means @ weights[role] + model.epsilon * positions @ patterns[role].T / bits for role in "vqk"
+        }
+        logits = scale * m["k"] @ m["q"][0]
+        w = np.exp(logits - logits.max())
+        w /= w.sum()
+        new = w @ m["v"]
+        if exponents:
+            slope = share * model.beta * (1 - means**2)
+            jacobian = np.zeros((size, size))
+            to_logits = scale * w[:, None] * (m["v"] - new)
+            for d in range(len(A)):
+                dv, dk = ((weights[role].T * slope[d]) @ signs for role in "vk")
+                jacobian[:count, d * count : (d + 1) * count] = w[d] * dv + np.outer(to_logits[d], m["q"][0] @ dk)
+            dq = (weights["q"].T * slope[0]) @ signs
+            jacobian[:count, :count] += to_logits.T @ m["k"] @ dq
+            jacobian[count:, :-count] = np.eye(size - count)
+            frame, triangle = np.linalg.qr(jacobian @ frame)
+            sums += np.log(np.abs(np.diag(triangle)) + 1e-300)
+        A = np.concatenate([new[None], A[:-1]])
+        positions = np.roll(positions, 1, axis=0)
+    return time.perf_counter() - began
+
+
+def compiled_loop() -> Callable:
+    """One orbit per iteration of a parallel loop, all arithmetic by hand."""
+    assert numba is not None
+
+    @numba.njit(parallel=True, fastmath=True, cache=False)
+    def run(betas, gamma, epsilon, signs, wv, wq, wk, bv, bq, bk, start, steps, exponents):
+        context, count = start.shape
+        classes, size = signs.shape[0], context * count
+        scale, share = gamma / np.sqrt(count), 1 - epsilon
+        result = np.zeros((len(betas), size))
+        for point in numba.prange(len(betas)):
+            beta = betas[point]
+            A = start.copy()
+            K, V = np.zeros((context, count)), np.zeros((context, count))
+            DK, DV = np.zeros((context, count, count)), np.zeros((context, count, count))
+            q, dq = np.zeros(count), np.zeros((count, count))
+            z, new, t = np.zeros(context), np.zeros(count), np.zeros(classes)
+            J, F = np.zeros((context, count, count)), np.zeros((exponents, size))
+            for i in range(exponents):  # newest token first; it is in the last slot
+                F[i, (context - 1 - i // count) * count + i % count] = 1.0
+            for turn in range(context + steps):
+                slot = turn % context
+                if turn < context:  # fill the caches with the window, oldest first
+                    for a in range(count):
+                        new[a] = start[slot, a]
+                else:
+                    newest = (slot + context - 1) % context
+                    top = -1e300
+                    for d in range(context):
+                        z[d] = 0.0
+                        for a in range(count):
+                            z[d] += q[a] * K[d, a]
+                        z[d] *= scale
+                        top = max(top, z[d])
+                    total = 0.0
+                    for d in range(context):
+                        z[d] = np.exp(z[d] - top)
+                        total += z[d]
+                    for a in range(count):
+                        new[a] = 0.0
+                    for d in range(context):
+                        z[d] /= total
+                        for a in range(count):
+                            new[a] += z[d] * V[d, a]
+                    if exponents:
+                        for d in range(context):
+                            for e in range(count):
+                                by_key = 0.0
+                                for b in range(count):
+                                    by_key += q[b] * DK[d, b, e]
+                                for a in range(count):
+                                    J[d, a, e] = z[d] * (DV[d, a, e] + scale * (V[d, a] - new[a]) * by_key)
+                        for a in range(count):
+                            for b in range(count):
+                                through = 0.0
+                                for d in range(context):
+                                    through += scale * z[d] * (V[d, a] - new[a]) * K[d, b]
+                                for e in range(count):
+                                    J[newest, a, e] += through * dq[b, e]
+                        for i in range(exponents):
+                            for a in range(count):
+                                pushed = 0.0
+                                for d in range(context):
+                                    for e in range(count):
+                                        pushed += J[d, a, e] * F[i, d * count + e]
+                                A[slot, a] = pushed  # borrowed until all of the vector is read
+                            for a in range(count):
+                                F[i, slot * count + a] = A[slot, a]
+                        for i in range(exponents):
+                            length = 0.0
+                            for c in range(size):
+                                length += F[i, c] * F[i, c]
+                            length = np.sqrt(length)
+                            if turn >= context:
+                                result[point, i] += np.log(length + 1e-300)
+                            inverse = 1.0 / (length + 1e-300)
+                            for c in range(size):
+                                F[i, c] *= inverse
+                            for j in range(i + 1, exponents):
+                                shared = 0.0
+                                for c in range(size):
+                                    shared += F[i, c] * F[j, c]
+                                for c in range(size):
+                                    F[j, c] -= shared * F[i, c]
+                for s in range(classes):
+                    field = 0.0
+                    for b in range(count):
+                        field += signs[s, b] * new[b]
+                    t[s] = np.tanh(beta * field)
+                for a in range(count):
+                    A[slot, a] = new[a]
+                    V[slot, a], K[slot, a], q[a] = epsilon * bv[slot, a], epsilon * bk[slot, a], epsilon * bq[slot, a]
+                    for s in range(classes):
+                        V[slot, a] += share * wv[s, a] * t[s]
+                        K[slot, a] += share * wk[s, a] * t[s]
+                        q[a] += share * wq[s, a] * t[s]
+                if exponents:
+                    for a in range(count):
+                        for e in range(count):
+                            DV[slot, a, e], DK[slot, a, e], dq[a, e] = 0.0, 0.0, 0.0
+                            for s in range(classes):
+                                slope = share * beta * (1 - t[s] * t[s]) * signs[s, e]
+                                DV[slot, a, e] += wv[s, a] * slope
+                                DK[slot, a, e] += wk[s, a] * slope
+                                dq[a, e] += wq[s, a] * slope
+            for i in range(size):
+                if exponents:
+                    result[point, i] /= steps
+                else:
+                    result[point, i] = A[i // count, i % count]
+        return result
+
+    def call(model: MeanField, window: Window, betas: np.ndarray, steps: int, exponents: int) -> np.ndarray:
+        features, positions = model.features, window.positions[::-1]
+        weights = [np.ascontiguousarray(features.weights[role][:, 0]) for role in "vqk"]
+        biases = [positions @ features.positional[role][0].T / features.positional_bits for role in "vqk"]
+        start = np.ascontiguousarray(window.A[::-1])
+        given = (betas, model.gamma, model.epsilon, features.signs, *weights, *biases, start, steps, exponents)
+        return run(*given)
+
+    return call
+
+
+def seconds(function: Callable[[], object], repeats: int = 3) -> float:
+    """The best of some runs, after one that compiles."""
+    function()
+    best = np.inf
+    for _ in range(repeats):
+        began = time.perf_counter()
+        function()
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+def rates(lanes: int, scale: float) -> None:
+    loop = None if numba is None else compiled_loop()
+    print(f"{'':<8}{'what':<20}{'way':<26}{'steps/s':>12}{'over NumPy':>12}{'over compiled':>15}", flush=True)
+    for name, model in models().items():
+        window, _ = model.settled(model.token())
+        window = orbit(model, window, steps=1, transient=10_000 * model.context - 1).final_state
+        betas = np.linspace(model.beta - 0.02, model.beta + 0.02, lanes)
+        for what, count in (("without exponents", 0), (f"all {model.dimension} exponents", model.dimension)):
+            light = 1.0 if count == 0 else (0.04 if model.dimension < 20 else 0.0008)
+            single = max(int(20_000 * light * scale), 20)
+            many = max(int(40_000 * light * scale), 40)
+            base = single / numpy_steps(model, window, single, bool(count))
+            print(f"{name:<8}{what:<20}{'NumPy loop':<26}{base:>12.3g}{1:>12}", flush=True)
+            compiled = None
+            if loop is not None:
+                compiled = lanes * many / seconds(lambda: loop(model, window, betas, many, count))  # noqa: B023
+                way = f"compiled loop, {numba.get_num_threads()} threads"
+                print(f"{name:<8}{what:<20}{way:<26}{compiled:>12.3g}{compiled / base:>12.0f}{1:>15}", flush=True)
+            every = quick_interval(count, model.dimension)
+            plan = Plan(many, 0, blocks=0, pieces=1) if count == 0 else Plan(0, many, count, every, blocks=1)
+            ours = lanes * many / seconds(lambda: survey(model, [window], {"beta": betas}, plan))  # noqa: B023
+            over = "" if compiled is None else f"{ours / compiled:>15.2f}"
+            print(f"{name:<8}{what:<20}{'thermoformer':<26}{ours:>12.3g}{ours / base:>12.0f}{over}", flush=True)
+
+
+def agreement() -> None:
+    """The three ways find the same exponents: what is timed is the same work."""
+    if numba is None:
+        return
+    model = models()["B = 2"]
+    window = orbit(model, model.token(), steps=1, transient=9_999).final_state
+    theirs = compiled_loop()(model, window, np.array([1.255]), 2000, 12)[0]
+    ours = survey(model, [window], {"beta": np.array([1.255])}, Plan(0, 2000, 12, blocks=1)).blocks[0, 0]
+    difference = abs(theirs - ours).max()
+    print(f"largest difference of 12 exponents over 2000 steps, compiled loop and thermoformer: {difference:.1e}")
+
+
+def diagram(values: int, transient: int, steps: int) -> None:
+    model = MeanField(Features.paper(), beta=3.0, gamma=220.0, epsilon=0.02)
+    start = orbit(model, model.token(), steps=1, transient=transient).final_state
+    for low, high in ((0.0, 3.0), (1.24, 1.28)):
+        for k in (0, None):
+            betas = np.linspace(low, high, values)
+            given = {"steps": steps, "transient": transient, "k": k, "section": (1, 1e-3), "limits": (-1.0, 1.0)}
+            times = []
+            for _ in range(2):  # the first compiles
+                began = time.perf_counter()
+                found = orbit_diagram(model, start, "beta", betas, **given)
+                times.append(time.perf_counter() - began)
+            extra = "" if k == 0 else f", largest exponent {float(found.exponents.max()):.4f}"
+            what = "density" if k == 0 else "density and all exponents"
+            rate = values * (transient + steps) / times[1]
+            print(f"β {low:g}–{high:g}, {values} × {transient + steps} steps, {what}: {times[1]:.1f} s", end=" ")
+            print(f"({times[0]:.1f} s the first time), {rate:.3g} steps/s{extra}", flush=True)
+
+
+def phases(side: int, transient: int, steps: int) -> None:
+    model = MeanField(Features.paper(), beta=3.0, gamma=220.0, epsilon=0.02)
+    start = orbit(model, model.token(), steps=1, transient=10_003).final_state
+    grid = {"beta": np.linspace(0.5, 3.0, side), "gamma": np.linspace(20.0, 420.0, side)}
+    times = []
+    for _ in range(2):
+        began = time.perf_counter()
+        phase_diagram(model, start, grid, steps=steps, transient=transient)
+        times.append(time.perf_counter() - began)
+    print(f"phase diagram, {side} × {side} points, {transient + steps} steps, 2 exponents: {times[1]:.1f} s", end=" ")
+    print(f"({times[0]:.1f} s the first time)", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lanes", type=int, default=512, help="orbits side by side")
+    parser.add_argument("--scale", type=float, default=1.0, help="longer or shorter runs")
+    parser.add_argument("--diagram", action="store_true", help="time diagrams at full size instead")
+    parser.add_argument("--values", type=int, default=4001)
+    parser.add_argument("--transient", type=int, default=100_000)
+    parser.add_argument("--steps", type=int, default=20_000)
+    options = parser.parse_args()
+    print(f"backend: {jax.default_backend()}, {os.cpu_count()} cores")
+    if options.diagram:
+        phases(200, 20_000, 4_000)
+        diagram(options.values, options.transient, options.steps)
+        return
+    agreement()
+    rates(options.lanes, options.scale)
+
+
+if __name__ == "__main__":
+    main()

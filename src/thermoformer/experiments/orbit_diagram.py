@@ -1,0 +1,173 @@
+"""The paper's orbit diagrams with all exponents (experiments §5): config to data; `orbit_diagram_report`: the page."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from .._validation import fail, positive_integer, positive_number
+from ..dynamics import Bifurcation, Window, bifurcation_point, orbit
+from ..dynamics import orbit_diagram as diagram_of
+from . import store
+from .paper_dynamics import EPSILON, GAMMA, check_numbers, in_parts, paper_model, paper_start, usual_parts
+from .progress import Progress, silent
+
+# The 4-cycle of the positions is stable at one end and unstable at the other.
+BIFURCATION_BRACKET, POSITIONS = (1.24, 1.25), 4
+WHOLE, ZOOM = (0.0, 3.0), (1.24, 1.28)
+
+
+@dataclass(frozen=True)
+class OrbitDiagramConfig:
+    """Everything that decides the numbers of a run.
+
+    Arguments:
+        between: lowest and highest β.
+        count: how many values of β, evenly spaced.
+        gamma, epsilon: the other parameters of the network.
+        steps, transient: steps that count at every value, and steps before.
+        show: number of the feature of m_o that is shown.
+        limits, bins: of its density.
+        section, near: the second density has the points where this feature is that close to 0: the paper's rule.
+        exponents: how many leading exponents.
+        longest_period: returns are sought up to so many steps.
+
+    All orbits begin at the final window of the one at the highest β, which begins from a token.
+
+    Example:
+        >>> OrbitDiagramConfig().betas[-1].item(), OrbitDiagramConfig.zoom().betas[0].item()
+        (3.0, 1.24)
+    """
+
+    between: tuple[float, float] = WHOLE
+    count: int = 4001
+    gamma: float = GAMMA
+    epsilon: float = EPSILON
+    steps: int = 20_000
+    transient: int = 100_000
+    show: int = 0
+    limits: tuple[float, float] = (-1.0, 1.0)
+    bins: int = 400
+    section: int = 1
+    near: float = 0.001
+    exponents: int = 12
+    longest_period: int = 2000
+
+    def __post_init__(self) -> None:
+        for name in ("count", "steps", "bins", "exponents", "longest_period"):
+            positive_integer(name, getattr(self, name))
+        if not isinstance(self.transient, int) or self.transient < 0:
+            raise fail("transient", self.transient, "a whole number, zero or more")
+        check_numbers(self, ("gamma", "epsilon"))
+        for name in ("between", "limits"):
+            low, high = getattr(self, name)
+            if not (np.isfinite([low, high]).all() and low < high):
+                raise fail(name, (low, high), "a lower and a higher number")
+        positive_number("near", self.near)
+
+    @classmethod
+    def zoom(cls) -> OrbitDiagramConfig:
+        """The paper's second diagram, about the way into chaos."""
+        return cls(between=ZOOM, limits=(-0.5, 0.5))
+
+    def quick(self) -> OrbitDiagramConfig:
+        """The small size of this diagram: fewer values, shorter orbits, two exponents."""
+        return dataclasses.replace(self, count=801, steps=3000, transient=10_000, exponents=2, longest_period=600)
+
+    @property
+    def betas(self) -> np.ndarray:
+        """All values of β."""
+        return np.linspace(*self.between, self.count)
+
+    @property
+    def config_hash(self) -> str:
+        """Equal for configs with the same numbers."""
+        return store.fingerprint(self)
+
+
+def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
+    """The diagram on [0, 3] at its usual or quick size; returns the path of its page (see `Experiment.run`).
+
+    Nothing here is random: the seed changes nothing.
+    """
+    config = OrbitDiagramConfig()
+    return run_orbit_diagram(config.quick() if quick else config, out, progress=progress)
+
+
+def run_orbit_diagram(config: OrbitDiagramConfig, out: str | Path, *, progress: Progress | None = None) -> Path:
+    """Data, figures, table and page of the experiment into a folder; returns the path of the page."""
+    from .orbit_diagram_report import write_report  # matplotlib is slow to import: only when something is drawn
+
+    out, progress = Path(out), progress or silent
+    dataset = orbit_diagram_data(config, file=out / "orbit_diagram.nc", progress=progress)
+    progress(1000, 1000, "bifurcation")
+    point = neimark_sacker(config)
+    progress(1000, 1000, "figures and page")
+    page = write_report(dataset, point, config, out)
+    progress(1000, 1000, "done")
+    return page
+
+
+def orbit_diagram_data(
+    config: OrbitDiagramConfig, *, file: str | Path | None = None, parts: int = 16, progress: Progress | None = None
+) -> xr.Dataset:
+    """The diagram, as `thermoformer.dynamics.orbit_diagram` gives it.
+
+    Arguments:
+        file: a netCDF file to keep finished parts in and to go on from.
+        parts: in how many parts it is computed on a CPU.
+        progress: called as progress(done, total, message).
+    """
+    progress = progress or silent
+    progress(0, 1000, "start")
+    highest = config.between[1]
+    start = paper_start(highest, config.transient + config.steps, config.gamma, config.epsilon)
+    model = paper_model(highest, config.gamma, config.epsilon)
+
+    def compute(betas: np.ndarray, report: Progress) -> xr.Dataset:
+        return diagram_of(
+            model,
+            start,
+            "beta",
+            betas,
+            steps=config.steps,
+            transient=config.transient,
+            k=config.exponents,
+            show=config.show,
+            bins=config.bins,
+            limits=config.limits,
+            section=(config.section, config.near),
+            longest_period=config.longest_period,
+            progress=report,
+        )
+
+    found = in_parts(
+        config.betas,
+        "beta",
+        compute,
+        parts=usual_parts(min(parts, max(config.count // 100, 1))),
+        file=None if file is None else Path(file),
+        config_hash=config.config_hash,
+        progress=progress,
+    )
+    texts = {"title": "Orbit diagram", "config": json.dumps(dataclasses.asdict(config)), "start": _text(start)}
+    return found.assign_attrs(texts)
+
+
+def neimark_sacker(config: OrbitDiagramConfig) -> Bifurcation | None:
+    """Where the cycle of the positions loses its stability; none where the diagram does not show it."""
+    low, high = BIFURCATION_BRACKET
+    if not config.between[0] <= low < high <= config.between[1] or (config.gamma, config.epsilon) != (GAMMA, EPSILON):
+        return None
+    model = paper_model(low, config.gamma, config.epsilon)
+    settled = orbit(model, model.token(), steps=1, transient=10_000).final_state
+    return bifurcation_point(model, settled, "beta", BIFURCATION_BRACKET, POSITIONS)
+
+
+def _text(start: Window) -> str:
+    return json.dumps({"A": start.A.tolist(), "positions": start.positions.tolist()})

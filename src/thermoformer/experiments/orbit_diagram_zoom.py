@@ -1,0 +1,14 @@
+"""The paper's orbit diagram about the way into chaos, β from 1.24 to 1.28; see `orbit_diagram`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .orbit_diagram import OrbitDiagramConfig, run_orbit_diagram
+from .progress import Progress
+
+
+def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
+    """The diagram on [1.24, 1.28] at its usual or quick size (see `Experiment.run`); nothing here is random."""
+    config = OrbitDiagramConfig.zoom()
+    return run_orbit_diagram(config.quick() if quick else config, out, progress=progress)

@@ -1,0 +1,193 @@
+"""Orbits at the paper's six values of β (experiments §5): config to data; `trajectories_report` makes the page."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from .._validation import fail, positive_integer
+from ..dynamics import REGIMES, Window, attractors, orbit, regime
+from . import store
+from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model, paper_start
+from .progress import Progress, silent
+from .threads import within
+
+
+@dataclass(frozen=True)
+class TrajectoriesConfig:
+    """Everything that decides the numbers of a run.
+
+    Arguments:
+        betas: values of β.
+        gamma, epsilon: the other parameters of the network.
+        start_beta: every orbit begins at the final window of a long orbit at this β.
+        steps: steps of the orbits that are kept.
+        exponent_steps: steps over which exponents are averaged.
+        transient: steps before both.
+        confirm: where the verdict is chaos or undecided, run on for up to so many steps more: it may be a
+            supertransient.
+        windows: starts from so many successive windows at the start β, to see other attractors.
+
+    Example:
+        >>> TrajectoriesConfig().betas
+        (1.255, 1.26405, 1.266, 1.27, 1.28, 1.4)
+    """
+
+    betas: tuple[float, ...] = (1.255, 1.26405, 1.266, 1.27, 1.28, 1.4)
+    gamma: float = GAMMA
+    epsilon: float = EPSILON
+    start_beta: float = 3.0
+    steps: int = 20_000
+    exponent_steps: int = 100_000
+    transient: int = 100_000
+    confirm: int = 3_000_000
+    windows: int = 24
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "exponent_steps", "windows"):
+            positive_integer(name, getattr(self, name))
+        for name in ("transient", "confirm"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 0:
+                raise fail(name, getattr(self, name), "a whole number, zero or more")
+        check_numbers(self, ("gamma", "epsilon", "start_beta"))
+        if not self.betas or not np.all(np.diff(self.betas) > 0) or not np.all(np.isfinite(self.betas)):
+            raise fail("betas", self.betas, "at least one value, in ascending order")
+
+    @classmethod
+    def quick(cls) -> TrajectoriesConfig:
+        """The small size: without running on."""
+        return cls(exponent_steps=10_000, transient=30_000, confirm=0, windows=8)
+
+    @property
+    def config_hash(self) -> str:
+        """Equal for configs whose points have the same numbers, so that values of β can be added."""
+        return store.fingerprint(self, apart_from=("betas",))
+
+
+def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
+    """The experiment at its usual or quick size; returns the path of its page (see `Experiment.run`).
+
+    Nothing here is random: the seed changes nothing.
+    """
+    return run_trajectories(TrajectoriesConfig.quick() if quick else TrajectoriesConfig(), out, progress=progress)
+
+
+def run_trajectories(config: TrajectoriesConfig, out: str | Path, *, progress: Progress | None = None) -> Path:
+    """Data, figures and page of the experiment into a folder; returns the path of the page."""
+    from .trajectories_report import write_report  # matplotlib is slow to import: only when something is drawn
+
+    out, progress = Path(out), progress or silent
+    dataset = trajectories_data(config, file=out / "trajectories.nc", progress=progress)
+    steps = len(config.betas)
+    progress(steps, steps, "figures and page")
+    page = write_report(dataset, config, out)
+    progress(steps, steps, "done")
+    return page
+
+
+def trajectories_data(
+    config: TrajectoriesConfig, *, file: str | Path | None = None, progress: Progress | None = None
+) -> xr.Dataset:
+    """The orbits and the verdicts on them.
+
+    Arguments:
+        file: a netCDF file to keep finished values of β in and to go on from.
+        progress: called as progress(done, total, message).
+
+    Returns:
+        A Dataset along beta: `m_o` [step, feature] of the kept steps after the transient, `exponents` and `errors`,
+        all of them, `regime`, `period`, `dimension` (Kaplan–Yorke), `steps_run`, and `verdicts`, a text of all
+        verdicts with the number of steps at which they were given; `window_regime` and `window_period` [window] of
+        successive starts.
+    """
+    progress = progress or silent
+    found = store.load(Path(file), config.config_hash) if file is not None else None
+    start = None
+    for number, beta in enumerate(config.betas):
+        if found is not None and beta in found.beta.values:
+            continue
+        progress(number, len(config.betas), f"β = {beta:g}")
+        if start is None:
+            start = paper_start(config.start_beta, config.transient, config.gamma, config.epsilon)
+        report = within(progress, number, len(config.betas), f"β = {beta:g}")
+        one = trajectory(config, beta, start, progress=report)
+        parts = [one] if found is None else [found, one]
+        found = xr.concat(parts, "beta", data_vars="all", combine_attrs="override").sortby("beta")
+        if file is not None:
+            store.save(found, Path(file), config.config_hash)
+    assert found is not None  # there is at least one value
+    chosen = found.sel(beta=list(config.betas))
+    attributes = {"title": "Trajectories", "config": json.dumps(dataclasses.asdict(config))}
+    return chosen.assign_attrs(attributes)
+
+
+def trajectory(
+    config: TrajectoriesConfig, beta: float, start: Window, *, progress: Progress | None = None
+) -> xr.Dataset:
+    """One orbit and the verdict on it."""
+    model = paper_model(beta, config.gamma, config.epsilon)
+    kept = orbit(model, start, steps=config.steps, transient=config.transient)
+    verdict = regime(
+        model,
+        start,
+        steps=config.exponent_steps,
+        transient=config.transient,
+        k=model.dimension,
+        confirm=config.confirm,
+        progress=progress,
+    )
+    codes, periods = _from_windows(config, beta, start)
+    numbers = np.arange(1, model.dimension + 1)
+    dataset = xr.Dataset(
+        {
+            "m_o": (("step", "feature"), kept.m_o, {"long_name": "overlap with o, semantic bits"}),
+            "exponents": ("exponent", verdict.exponents, {"long_name": "Lyapunov exponent per step"}),
+            "errors": ("exponent", verdict.errors, {"long_name": "standard error of the exponent"}),
+            "regime": verdict.name,
+            "period": verdict.period or 0,
+            "dimension": kaplan_yorke(verdict.exponents),
+            "steps_run": verdict.steps,
+            "verdicts": "; ".join(f"{steps}: {name}" for steps, name in verdict.changes),
+            "window_regime": ("window", [REGIMES[code] for code in codes]),
+            "window_period": ("window", periods),
+        },
+        {"feature": np.arange(1, kept.m_o.shape[1] + 1), "exponent": numbers},
+    )
+    return dataset.expand_dims(beta=[beta])
+
+
+def _from_windows(config: TrajectoriesConfig, beta: float, start: Window) -> tuple[np.ndarray, np.ndarray]:
+    """Regimes and periods from the windows that follow the start at its own β, [window]."""
+    home = paper_model(config.start_beta, config.gamma, config.epsilon)
+    model = paper_model(beta, config.gamma, config.epsilon)
+    states, state = [], start
+    for _ in range(config.windows):
+        states.append(state)
+        state = home.step(state)
+    codes, periods = np.zeros(config.windows, int), np.zeros(config.windows, int)
+    context = len(start.A)
+    for phase in range(min(context, config.windows)):
+        # Only windows at the same positions can run side by side.
+        found = attractors(model, states[phase::context], steps=10_000, transient=config.transient, longest_period=2000)
+        codes[phase::context], periods[phase::context] = found.regime.values, found.period.values
+    return codes, periods
+
+
+def kaplan_yorke(exponents: np.ndarray) -> float:
+    """The dimension that exponents, largest first, give an attractor; rounding below 1e-3 counts as 0.
+
+    Example:
+        >>> kaplan_yorke(np.array([0.1, -0.4])), kaplan_yorke(np.array([-0.1, -0.4]))
+        (1.25, 0.0)
+    """
+    sums = np.cumsum(np.where(np.abs(exponents) < 1e-3, 0.0, exponents))
+    above = np.flatnonzero(sums >= 0)
+    if not len(above):
+        return 0.0
+    last = int(above[-1])
+    return float("nan") if last + 1 == len(sums) else last + 1 + float(sums[last] / abs(exponents[last + 1]))

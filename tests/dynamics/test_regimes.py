@@ -1,0 +1,210 @@
+"""Regimes, cycles and bifurcations: the table and list of dynamics §4, and maps whose answers are known."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from thermoformer.dynamics import (
+    DiscreteMap,
+    Features,
+    MeanField,
+    NoCycleError,
+    attractors,
+    autocorrelation,
+    bifurcation_point,
+    find_cycle,
+    lifetime,
+    orbit,
+    orbit_statistics,
+    power_spectrum,
+    regime,
+    regime_names,
+)
+from thermoformer.dynamics.regimes import REGIMES, classify
+
+
+def paper(beta: float) -> MeanField:
+    return MeanField(Features.paper(), beta=beta, gamma=220.0, epsilon=0.02)
+
+
+@pytest.fixture(scope="module")
+def window(request):
+    """The reference's starting window."""
+    reference = request.getfixturevalue("reference")
+    data = reference("dynamics/traj_beta1.27.npz")
+    return paper(1.27).window(data["A0"], data["positions0"])
+
+
+@pytest.mark.parametrize(
+    ("beta", "name", "period", "exponents", "within"),
+    [
+        (1.255, "quasi-periodic", None, (0.0, -0.0078), 2e-4),
+        (1.28, "chaos", None, (0.143, -0.057), 0.012),
+        (1.4, "chaos", None, (0.076, -0.133), 0.012),
+    ],
+)
+def test_table_of_regimes(window, beta, name, period, exponents, within):
+    found = regime(paper(beta), window)
+    assert (found.name, found.period) == (name, period)
+    np.testing.assert_allclose(found.exponents[:2], exponents, atol=within)
+    # Where the numbers scatter, they agree within errors; both ways of averaging have one.
+    assert np.all(np.abs(found.exponents[:2] - exponents) < 4 * found.errors[:2] + 6e-4)
+
+
+def test_from_the_orbit_of_the_largest_beta():
+    """Multistability: at β = 1.27 the windows of the cycle of β = 3 lead to 28-cycles and to 56-cycles.
+
+    Which of them from which window is up to rounding, since the way there is chaotic.
+    """
+    wide = paper(3.0)
+    start = orbit(wide, wide.token(), steps=1, transient=100_003).final_state
+    assert regime(wide, start, steps=2000, transient=100).period == 24
+    windows = []
+    for _ in range(6):  # four steps on, so that all are at the same positions
+        windows.append(start)
+        for _ in range(4):
+            start = wide.step(start)
+    found = attractors(wide.replace(beta=1.27), windows * 2, steps=20_000, transient=200_000)
+    kinds = dict(zip(found.period.values.tolist(), found.exponents.values[:, 0].tolist(), strict=True))
+    assert set(kinds) <= {28, 56} and 28 in kinds
+    assert kinds[28] == pytest.approx(-0.0478, abs=4e-4)
+    assert kinds.get(56, -0.0035) == pytest.approx(-0.0035, abs=2e-4)
+
+
+def test_both_cycles_at_one_beta_are_stable(window):
+    """The 56-cycle beside the 28-cycle: an orbit that ended on it stays, and its multipliers are inside the circle."""
+    data = paper(1.27)
+    generator = np.random.default_rng(0)
+    starts = [type(window)(window.A + 0.01 * generator.normal(size=(4, 3)), window.positions) for _ in range(48)]
+    found = attractors(data, starts, steps=1000, transient=100_000)
+    assert {28, 56} <= set(found.period.values.tolist())
+
+
+def test_neimark_sacker_point(window):
+    below = orbit(paper(1.2), window, steps=1, transient=20_001).final_state
+    found = bifurcation_point(paper(1.2), below, "beta", (1.2, 1.25), 4)
+    assert found.value == pytest.approx(1.2434445478, abs=1e-9)
+    assert found.kind == "Neimark–Sacker"
+    pair = found.cycle.multipliers[:2]
+    np.testing.assert_allclose(pair.real, 0.05063, atol=5e-6)
+    np.testing.assert_allclose(np.abs(pair.imag), 0.99872, atol=5e-6)
+    # Just below a 4-cycle driven by the positions, with small overlaps.
+    cycle = orbit(paper(1.24), window, steps=8, transient=60_000)
+    assert 0 < np.abs(cycle.m_o).max() < 2e-3
+    np.testing.assert_allclose(cycle.m_o[:4], cycle.m_o[4:], atol=1e-9)
+
+
+def test_multipliers_are_the_exponents_of_a_cycle(window):
+    """Logarithms of the moduli over the period, all twelve of them."""
+    end = orbit(paper(1.27), window, steps=1, transient=100_003).final_state
+    cycle = find_cycle(paper(1.27), end, 28)
+    assert cycle.stable and cycle.error < 1e-12
+    found = regime(paper(1.27), cycle.state, steps=2800, transient=2800, k=3)
+    np.testing.assert_allclose(np.log(np.abs(cycle.multipliers[:3])) / 28, found.exponents, atol=2e-3)
+
+
+def test_supertransient_ends_in_a_cycle(window):
+    """Chaos at β = 1.3 for 10^5 steps; of many copies followed for long, some have become the 32-cycle."""
+    short = regime(paper(1.3), window)
+    assert short.name == "chaos"
+    found = lifetime(paper(1.3), window, copies=64, steps=600_000, looks=6)
+    assert set(np.unique(found.periods)) == {0, 32}
+    assert 1e6 < found.mean < 3e7 and found.error < found.mean
+    ended = np.isfinite(found.ended)
+    assert found.mean == pytest.approx(np.minimum(found.ended, 600_000).sum() / ended.sum())
+
+
+def test_confirmation_runs_on():
+    """A slow decay is undecided at first, and periodic when given time."""
+    slow = DiscreteMap(lambda x, r: r * x * (1 - x), {"r": 1.001})
+    first = regime(slow, 0.6, steps=500, transient=500)
+    assert first.name != "fixed point"
+    later = regime(slow, 0.6, steps=500, transient=500, confirm=2_000_000)
+    assert later.name == "fixed point" and later.period == 1
+    assert len(later.changes) > 3 and later.changes[0][1] == first.name
+    assert later.steps <= 2_001_000
+
+
+def test_known_maps():
+    def logistic(r):
+        return regime(lambda x: r * x * (1 - x), 0.3, steps=5000, transient=5000)
+
+    assert (logistic(2.8).name, logistic(2.8).period) == ("fixed point", 1)
+    assert (logistic(3.5).name, logistic(3.5).period) == ("periodic", 4)
+    assert (logistic(3.83).name, logistic(3.83).period) == ("periodic", 3)
+    assert logistic(4.0).name == "chaos"
+    # A rotation by the golden mean; a pair of independent doublings of the circle, as tent maps without dyadic points.
+    turn = 2 * np.pi * (np.sqrt(5) - 1) / 2
+    matrix = jnp.asarray([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+    torus = regime(lambda x: matrix @ x / jnp.sqrt(jnp.sum(x**2)), [1.0, 0.0], steps=5000, transient=100)
+    assert torus.name == "quasi-periodic" and torus.zeros == 1
+    pair = regime(lambda x: 3.99 * x * (1 - x), [0.3, 0.4], steps=5000, transient=100)
+    assert pair.name == "hyperchaos"
+
+
+def test_classification_rules():
+    exponents = np.array([[0.1, -1], [0.1, 0.05], [1e-5, -0.1], [1e-5, -1e-5], [-0.1, -0.2], [-0.1, -0.2], [0.1, -1]])
+    period = np.array([0, 0, 0, 0, 12, 0, 12])
+    code, zeros, _ = classify(exponents, np.full_like(exponents, 1e-4), period, 20_000)
+    expected = ["chaos", "hyperchaos", "quasi-periodic", "quasi-periodic", "periodic", "undecided", "undecided"]
+    assert [REGIMES[one] for one in code] == expected
+    assert zeros.tolist() == [0, 0, 1, 2, 0, 0, 0]
+
+
+def test_near_the_bifurcation_it_is_not_guessed(window):
+    """Slow convergence: the exponent is negative, the state has not returned yet."""
+    found = regime(paper(1.2434), window, steps=20_000, transient=20_000)
+    assert found.name == "undecided" and "settling" in found.reason
+
+
+def test_cycles_of_the_logistic_map():
+    logistic = DiscreteMap(lambda x, r: r * x * (1 - x), {"r": 3.2})
+    assert find_cycle(logistic, 0.5, 2).multipliers[0].real == pytest.approx(4 + 2 * 3.2 - 3.2**2, abs=1e-10)
+    found = bifurcation_point(logistic, 0.8, "r", (3.2, 3.5), 2)
+    assert found.value == pytest.approx(1 + np.sqrt(6), abs=1e-9) and found.kind == "period doubling"
+    unstable = find_cycle(logistic, 0.7, 1)
+    assert not unstable.stable and unstable.state[0] == pytest.approx(1 - 1 / 3.2)
+    with pytest.raises(NoCycleError, match="found no cycle of period 1"):
+        find_cycle(lambda x: x + 1.0, 0.0, 1)
+    with pytest.raises(ValueError, match="bracket: got"):
+        bifurcation_point(logistic, 0.6, "r", (2.5, 2.9), 1)
+    with pytest.raises(ValueError, match="parameter: got 's'"):
+        bifurcation_point(logistic, 0.6, "s", (2.5, 2.9), 1)
+    with pytest.raises(ValueError, match="period: got 3; expected a multiple"):
+        find_cycle(paper(1.2), paper(1.2).window(), 3)
+
+
+def test_many_starts(window):
+    starts = [window, paper(1.27).window(np.full((4, 3), 0.1))]
+    found = attractors(paper(1.27), starts, steps=500, transient=100)
+    assert regime_names(found).dims == ("start",) and found.exponents.shape == (2, 2)
+
+
+def test_statistics_without_storing(window):
+    model = paper(1.255)
+    whole = orbit(model, window, steps=3000, transient=500).m_o
+    found = orbit_statistics(model, window, steps=3000, transient=500, bins=50, limits=(-0.5, 0.5))
+    np.testing.assert_allclose(found.average, whole.mean(axis=0), atol=1e-10)
+    np.testing.assert_allclose(found.deviation, whole.std(axis=0), atol=1e-10)
+    np.testing.assert_array_equal(found.lowest, whole.min(axis=0))
+    counts = np.histogram(whole[:, 0], 50, (-0.5, 0.5))[0]
+    assert np.abs(found.density.values - counts).sum() <= 2  # a value on an edge may fall either way
+
+
+def test_spectra():
+    steps = np.arange(8192)
+    wave = np.cos(2 * np.pi * steps / 16) + 0.5 * np.cos(2 * np.pi * steps / 4)
+    power = power_spectrum(np.stack([wave, np.roll(wave, 3)], axis=1), segment=1024)
+    assert power.dims == ("frequency", "feature") and float(power[:, 0].idxmax()) == 1 / 16
+    # Parseval: the power adds up to the variance.
+    total = float(power[:, 0].sum() * (power.frequency[1] - power.frequency[0]))
+    assert total == pytest.approx(wave.var(), rel=0.02)
+    lagged = autocorrelation(np.random.default_rng(0).normal(size=20_000), lags=5)
+    assert lagged[0] == 1 and np.abs(lagged[1:]).max() < 0.03
+    assert np.isnan(autocorrelation(np.ones(20), lags=2)).all()
+    with pytest.raises(ValueError, match="lags: got 30; expected less than 20"):
+        autocorrelation(np.arange(20.0), lags=30)
+    with pytest.raises(ValueError, match="segment: got 64"):
+        power_spectrum(np.arange(20.0), segment=64)

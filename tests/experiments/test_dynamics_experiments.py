@@ -1,0 +1,249 @@
+"""The experiments on dynamics at tiny sizes: right numbers, runs that go on, pages that say what they should."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from thermoformer.dynamics import REGIMES, Features, MeanField, orbit, orbit_diagram
+from thermoformer.experiments import EXPERIMENTS, finite_size, orbit_diagram_zoom, phase_diagram, trajectories
+from thermoformer.experiments import orbit_diagram as diagram_experiment
+from thermoformer.experiments.finite_size import FiniteSizeConfig, finite_size_data, fitted_power, run_finite_size
+from thermoformer.experiments.finite_size_report import power_of, z_scores
+from thermoformer.experiments.orbit_diagram import (
+    OrbitDiagramConfig,
+    neimark_sacker,
+    orbit_diagram_data,
+    run_orbit_diagram,
+)
+from thermoformer.experiments.orbit_diagram_report import period_windows, summary
+from thermoformer.experiments.paper_dynamics import in_parts, paper_start
+from thermoformer.experiments.phase_diagram import PhaseDiagramConfig, phase_diagram_data, run_phase_diagram
+from thermoformer.experiments.progress import silent
+from thermoformer.experiments.trajectories import TrajectoriesConfig, run_trajectories
+
+from .test_page import assert_self_contained
+
+DIAGRAM = OrbitDiagramConfig(
+    between=(1.0, 2.0), count=12, steps=2000, transient=500, bins=20, exponents=3, longest_period=100
+)
+PHASE = PhaseDiagramConfig(count=6, start_steps=500, steps=300, transient=500, longest_period=100)
+TRAJECTORIES = TrajectoriesConfig(
+    betas=(1.1, 1.28), steps=400, exponent_steps=3000, transient=400, confirm=8000, windows=5
+)
+SIZES = FiniteSizeConfig(bits=(99, 9900, 990_000, 99_000_000), plain_bits=(99, 9900), copies=60, fit_from=9900)
+
+
+def text_of(page):
+    return re.sub(r"<[^>]*>", " ", re.sub(r"base64,[^\"]*", "", page.read_text()))
+
+
+@pytest.fixture(scope="module")
+def diagram(tmp_path_factory):
+    """A finished diagram in a folder of its own."""
+    out = tmp_path_factory.mktemp("diagram")
+    reports = []
+    page = run_orbit_diagram(DIAGRAM, out, progress=lambda *report: reports.append(report))
+    return page, xr.load_dataset(out / "orbit_diagram.nc", engine="h5netcdf"), reports
+
+
+def test_a_diagram_in_parts_is_the_diagram(diagram, tmp_path):
+    _, found, _ = diagram
+    start = paper_start(2.0, 2500)
+    model = MeanField(Features.paper(), beta=2.0, gamma=220.0, epsilon=0.02)
+    sizes = {"steps": 2000, "transient": 500, "k": 3, "bins": 20, "limits": (-1.0, 1.0), "longest_period": 100}
+    whole = orbit_diagram(model, start, "beta", DIAGRAM.betas, section=(1, 0.001), **sizes)
+    np.testing.assert_array_equal(found.beta, whole.beta)
+    # Where orbits are not chaotic, lanes of another batch make no difference but rounding.
+    calm = whole.exponents.values[:, 0] < -0.01
+    assert calm.any()
+    np.testing.assert_allclose(found.exponents.values[calm, 0], whole.exponents.values[calm, 0], atol=1e-6)
+    np.testing.assert_array_equal(found.period.values[calm], whole.period.values[calm])
+    parts = orbit_diagram_data(DIAGRAM, file=tmp_path / "parts.nc", parts=3)
+    np.testing.assert_allclose(parts.exponents.values[calm, 0], whole.exponents.values[calm, 0], atol=1e-6)
+
+
+def test_a_run_goes_on_from_its_finished_parts(tmp_path):
+    values, calls = np.arange(8.0), []
+
+    def compute(piece, report):
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(piece.tolist())
+        report(1, 2, "half")
+        return xr.Dataset({"square": ("x", piece**2)}, {"x": piece}, {"made": "here"})
+
+    settings = {"parts": 4, "file": tmp_path / "squares.nc", "config_hash": "abc", "progress": silent}
+    with pytest.raises(KeyboardInterrupt):
+        in_parts(values, "x", compute, **settings)
+    assert calls == [[0, 1], [2, 3]]
+    calls.clear()
+    reports = []
+    settings["progress"] = lambda *report: reports.append(report)
+    with pytest.raises(KeyboardInterrupt):
+        in_parts(values, "x", compute, **settings)
+    assert calls == [[4], [5]], "what is missing is cut anew"
+    calls.clear()
+    found = in_parts(values, "x", compute, **settings)
+    assert calls == [[6], [7]] and found.attrs["made"] == "here"
+    np.testing.assert_array_equal(found.square, values**2)
+    assert (500, 1000, "4 of 8 values of x done; compiling") in reports
+    calls.clear()
+    in_parts(values, "x", compute, **settings)
+    assert calls == [], "nothing is left to do"
+
+
+def test_the_page_of_a_diagram(diagram):
+    page, found, reports = diagram
+    assert {file.name for file in page.parent.iterdir()} == {
+        *(f"{stem}.{end}" for stem in ("orbit_diagram", "section") for end in ("png", "svg")),
+        "orbit_diagram.nc",
+        "orbit_diagram.html",
+        "regimes.csv",
+    }
+    assert_self_contained(page)
+    text = text_of(page)
+    assert "β = 1.2434445478" in text and "0.05063 ± 0.99872i" in text and "Neimark–Sacker" in text
+    assert "Chaos is first seen at β" in text and "No value is hyperchaotic" in text
+    assert reports[-1] == (1000, 1000, "done")
+    with (page.parent / "regimes.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert sum(int(row["values"]) for row in rows) == 12 and {row["regime"] for row in rows} <= set(REGIMES)
+    numbers = summary(found)
+    assert sum(numbers[f"share_{name}"] for name in REGIMES) == pytest.approx(1)
+    assert numbers["largest_exponent"] == found.exponents.values.max()
+    assert period_windows(found)[0][:2] == (4, 1.0)
+
+
+def test_a_page_without_chaos_or_bifurcation(tmp_path):
+    calm = dataclasses.replace(DIAGRAM, between=(0.5, 1.0), count=4)
+    assert neimark_sacker(calm) is None
+    text = text_of(run_orbit_diagram(calm, tmp_path))
+    assert "No value is chaotic" in text and "Neimark" not in text
+
+
+def test_the_simple_cycle_ends_where_it_should():
+    point = neimark_sacker(OrbitDiagramConfig.zoom())
+    assert point is not None and point.value == pytest.approx(1.2434445478, abs=1e-9)
+
+
+def test_trajectories(tmp_path):
+    page = run_trajectories(TRAJECTORIES, tmp_path)
+    assert_self_contained(page)
+    found = xr.load_dataset(tmp_path / "trajectories.nc", engine="h5netcdf")
+    assert found.regime.values.tolist() == ["periodic", "chaos"] and found.period.values.tolist() == [4, 0]
+    assert int(found.steps_run[1]) > int(found.steps_run[0]), "chaos is followed further"
+    assert found.window_regime.shape == (2, 5)
+    model = MeanField(Features.paper(), beta=1.1, gamma=220.0, epsilon=0.02)
+    again = orbit(model, paper_start(3.0, 400), steps=400, transient=400).m_o
+    np.testing.assert_allclose(found.m_o.sel(beta=1.1), again, atol=1e-12)
+    text = text_of(page)
+    assert "4-cycle" in text and "0.143" in text and "still chaos after" in text and "4-cycle: 5" in text
+    stems = ("time_series", "phase_planes", "spectra", "autocorrelations")
+    assert all((tmp_path / f"{stem}.{end}").exists() for stem in stems for end in ("png", "svg"))
+    # One more value of β costs one value.
+    reports = []
+    more = dataclasses.replace(TRAJECTORIES, betas=(1.1, 1.2, 1.28))
+    run_trajectories(more, tmp_path, progress=lambda *report: reports.append(report))
+    assert {message.split(":")[0] for _, _, message in reports if message.startswith("β")} == {"β = 1.2"}
+
+
+def test_phase_diagram(tmp_path):
+    page = run_phase_diagram(PHASE, tmp_path)
+    assert_self_contained(page)
+    found = xr.load_dataset(tmp_path / "phase_diagram.nc", engine="h5netcdf").transpose("beta", "gamma", ...)
+    assert found.regime.shape == (6, 6) and (found.regime.values[0] == REGIMES.index("periodic")).all()
+    again = phase_diagram_data(PHASE, parts=1).transpose("beta", "gamma", ...)
+    np.testing.assert_array_equal(found.regime.values[0], again.regime.values[0])
+    np.testing.assert_allclose(found.exponents.values[0], again.exponents.values[0], atol=1e-9)
+    assert "The largest exponent is" in text_of(page) and "periodic" in text_of(page)
+
+
+def test_finite_size(tmp_path):
+    reports = []
+    page = run_finite_size(SIZES, tmp_path, progress=lambda *report: reports.append(report))
+    assert_self_contained(page)
+    found = finite_size_data(SIZES, file=tmp_path / "finite_size.nc", progress=None)
+    slope, error, _ = power_of(found, SIZES)
+    assert abs(slope + 0.5) < 4 * error + 0.02 and error < 0.05
+    scores = z_scores(found)
+    assert np.abs(scores[:2]).max() < 4 and np.isnan(scores[2:]).all()
+    assert "N = 99000000, counts per class" in [message for _, _, message in reports]
+    text = text_of(page)
+    assert "0.356" in text and "decades" in text
+    # Finished points are kept, and a size more costs one point.
+    reports.clear()
+    more = dataclasses.replace(SIZES, bits=(*SIZES.bits, 990_000_000))
+    run_finite_size(more, tmp_path, progress=lambda *report: reports.append(report))
+    assert [message for _, _, message in reports if message.startswith("N")] == ["N = 990000000, counts per class"]
+
+
+def test_copies_are_those_of_the_seed():
+    one = finite_size.distances(dataclasses.replace(SIZES, copies=3), 990, "classes")
+    same = finite_size.distances(dataclasses.replace(SIZES, copies=3), 990, "classes")
+    other = finite_size.distances(dataclasses.replace(SIZES, copies=3, seed=1), 990, "classes")
+    assert one.shape == (3, 10) and (one == same).all() and (one != other).any()
+
+
+def test_a_power_is_fitted_by_its_errors():
+    bits = np.array([1e2, 1e4, 1e6])
+    slope, error, chi_squared = fitted_power(bits, bits**-0.5, 0.1 * bits**-0.5)
+    assert (
+        slope == pytest.approx(-0.5) and error == pytest.approx(0.1 / np.sqrt(2) / np.log(100)) and chi_squared < 1e-9
+    )
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize(
+    ("name", "module", "function"),
+    [
+        ("trajectories", trajectories, "run_trajectories"),
+        ("orbit-diagram", diagram_experiment, "run_orbit_diagram"),
+        ("orbit-diagram-zoom", orbit_diagram_zoom, "run_orbit_diagram"),
+        ("phase-diagram", phase_diagram, "run_phase_diagram"),
+        ("finite-size", finite_size, "run_finite_size"),
+    ],
+)
+def test_registered_experiments_run_at_both_sizes(tmp_path, monkeypatch, name, module, function, quick):
+    seen = []
+    monkeypatch.setattr(module, function, lambda config, out, *, progress: seen.append(config) or out / "page")
+    assert EXPERIMENTS[name].run(tmp_path, quick=quick, seed=5) == tmp_path / "page"
+    (config,) = seen
+    if name.startswith("orbit-diagram"):
+        assert (config.count, config.exponents) == ((801, 2) if quick else (4001, 12))
+        assert config.between == ((1.24, 1.28) if "zoom" in name else (0.0, 3.0))
+    if name == "finite-size":
+        assert config.seed == 5
+    if name == "phase-diagram":
+        assert config.count == (64 if quick else 200)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: OrbitDiagramConfig(count=0), "count: got 0; expected a whole number, 1 or more"),
+        (lambda: OrbitDiagramConfig(between=(2.0, 1.0)), r"between: got \(2.0, 1.0\); expected a lower and a higher"),
+        (lambda: OrbitDiagramConfig(epsilon=1.5), "epsilon: got 1.5; expected a number from 0 to 1"),
+        (lambda: OrbitDiagramConfig(transient=-1), "transient: got -1; expected a whole number, zero or more"),
+        (lambda: OrbitDiagramConfig(gamma=np.inf), "gamma: got .*inf"),
+        (lambda: OrbitDiagramConfig(near=0.0), "near: got 0.0; expected a number above 0"),
+        (lambda: PhaseDiagramConfig(gammas=(5.0, 5.0)), r"gammas: got \(5.0, 5.0\); expected a lower and a higher"),
+        (lambda: PhaseDiagramConfig(steps=0), "steps: got 0; expected a whole number, 1 or more"),
+        (lambda: PhaseDiagramConfig(transient=-3), "transient: got -3; expected a whole number, zero or more"),
+        (lambda: TrajectoriesConfig(betas=()), r"betas: got \(\); expected at least one value, in ascending order"),
+        (lambda: TrajectoriesConfig(confirm=-1), "confirm: got -1; expected a whole number, zero or more"),
+        (lambda: FiniteSizeConfig(copies=1), "copies: got 1; expected 2 or more"),
+        (lambda: FiniteSizeConfig(bits=(990, 99)), r"bits: got \(990, 99\); expected at least one number"),
+        (lambda: FiniteSizeConfig(plain_bits=(98,)), r"plain_bits: got \(98,\); expected some of"),
+        (lambda: FiniteSizeConfig(fit_from=10**10), "fit_from: got 10000000000; expected two or more of the bits"),
+        (lambda: FiniteSizeConfig(seed=-1), "seed: got -1; expected a whole number, zero or more"),
+    ],
+)
+def test_bad_settings(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
