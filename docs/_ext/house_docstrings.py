@@ -22,8 +22,8 @@ def plain_text(lines: list[str]) -> list[str]:
 
 
 def _escape(line: str) -> str:
-    # `Fields, beside those of ...:` is a section like `Fields:`; napoleon knows sections by one word.
-    line = re.sub(r"^Fields, .*:$", "Fields:", line)
+    # `Fields, beside ...:` or `Fields (read-only):` is a section like `Fields:`; napoleon knows sections by one word.
+    line = re.sub(r"^Fields[ ,].*:$", "Fields:", line)
     parts = _LITERAL.split(line)
     parts[::2] = [re.sub(r"(\*|\||_(?!\w))", r"\\\1", part) for part in parts[::2]]
     # `first`..`last`: markup ends at a space, and an escaped one does not show.

@@ -163,8 +163,10 @@ def lyapunov(
 
         model, start = mean_field(features, beta=beta, gamma=gamma, epsilon=epsilon, context=context)
         count = model.dimension if k is None else k
-        settings = {"steps": steps, "transient": transient, "longest_period": longest_period, "confirm": confirm}
-        report = regime_report(model, regime(model, start, k=count, **settings))
+        verdict = regime(
+            model, start, steps=steps, transient=transient, k=count, longest_period=longest_period, confirm=confirm
+        )
+        report = regime_report(model, verdict)
     _show(report, regime_tables, as_json)
 
 

@@ -242,7 +242,7 @@ def _followed(
         for number, part in enumerate(parts):
             part.append(_row(found, number))
     coordinates = {parameter: (parameter, values)}
-    rows = []
+    rows: list[xr.Dataset] = []
     for part, one in zip(parts, orders, strict=True):
         back = np.argsort(one)
         joined = _joined([part[number] for number in back])

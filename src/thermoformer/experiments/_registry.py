@@ -62,13 +62,13 @@ EXPERIMENTS = {
         Experiment(
             name="trajectories",
             summary="Attention fed on its own output at six temperatures: a closed curve, cycles, and chaos",
-            quick_time="about 20 seconds",
+            quick_time="about half a minute",
             module="trajectories",
         ),
         Experiment(
             name="orbit-diagram",
             summary="From hot to cold: where the network ends, with its Lyapunov exponents below; β from 0 to 3",
-            quick_time="about 20 seconds",
+            quick_time="about half a minute",
             module="orbit_diagram",
         ),
         Experiment(

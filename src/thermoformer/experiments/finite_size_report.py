@@ -33,7 +33,9 @@ _COUNTS = (
 def write_report(dataset: xr.Dataset, config: FiniteSizeConfig, out: Path) -> Path:
     """The figure (PNG and SVG), the table (CSV) and the page into a folder; returns the path of the page."""
     out.mkdir(parents=True, exist_ok=True)
-    image = figures.save(figures.finite_size_scaling(dataset).figure, out / "finite_size")[0]
+    figure, axes = figures.figure_grid(size=(5.6, 4.2))
+    figures.finite_size_scaling(dataset, axes[0, 0])
+    image = figures.save(figure, out / "finite_size")[0]
     slope, error, chi_squared = power_of(dataset, config)
     scores = z_scores(dataset)
     _write_table(dataset, scores, out / "finite_size.csv")

@@ -139,9 +139,13 @@ def _what_is_seen(dataset: xr.Dataset, config: OrbitDiagramConfig) -> list[str]:
         texts = [
             f"Chaos is first seen at β = {found['chaos_from']:.6g} and last at β = {found['chaos_to']:.6g}, in "
             f"{_count(len(chaotic_intervals(dataset)), 'interval')} between windows of cycles (values are "
-            f"{spacing:.2g} apart). Intervals of {STEADY} values or more run from β = {found['steady_chaos_from']:.6g} "
-            f"to {found['steady_chaos_to']:.6g}; what is outside are single values."
+            f"{spacing:.2g} apart)."
         ]
+    if np.isfinite(found["steady_chaos_from"]):
+        texts[0] += (
+            f" Intervals of {STEADY} values or more run from β = {found['steady_chaos_from']:.6g} to "
+            f"{found['steady_chaos_to']:.6g}; what is chaotic outside are fewer neighbours."
+        )
     texts[0] += (
         f" The largest exponent is {found['largest_exponent']:.4f} ± {found['largest_exponent_error']:.4f}, at "
         f"β = {found['largest_exponent_at']:.6g}."

@@ -31,7 +31,7 @@ class TrajectoriesConfig:
         transient: steps before both.
         confirm: where the verdict is chaos or undecided, run on for up to so many steps more: it may be a
             supertransient.
-        windows: starts from so many successive windows at the start β, to see other attractors.
+        windows: so many successive windows at the start β are starts too, to see other attractors; 0 for none.
 
     Example:
         >>> TrajectoriesConfig().betas
@@ -49,9 +49,9 @@ class TrajectoriesConfig:
     windows: int = 24
 
     def __post_init__(self) -> None:
-        for name in ("steps", "exponent_steps", "windows"):
+        for name in ("steps", "exponent_steps"):
             positive_integer(name, getattr(self, name))
-        for name in ("transient", "confirm"):
+        for name in ("transient", "confirm", "windows"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 0:
                 raise fail(name, getattr(self, name), "a whole number, zero or more")
         check_numbers(self, ("gamma", "epsilon", "start_beta"))
@@ -60,8 +60,8 @@ class TrajectoriesConfig:
 
     @classmethod
     def quick(cls) -> TrajectoriesConfig:
-        """The small size: without running on."""
-        return cls(exponent_steps=10_000, transient=30_000, confirm=0, windows=8)
+        """The small size: shorter, without running on and without other starts."""
+        return cls(steps=5000, exponent_steps=10_000, transient=20_000, confirm=0, windows=0)
 
     @property
     def config_hash(self) -> str:

@@ -90,12 +90,7 @@ def _write_page(dataset: xr.Dataset, config: TrajectoriesConfig, images: dict[st
         page.heading("What each orbit is"),
         _regime_table(dataset),
         page.paragraph(_running_on(dataset, config)),
-        page.heading("Other starts, other attractors"),
-        page.paragraph(
-            f"The orbit at β = {config.start_beta:g} is a cycle itself, and which of its windows one begins with is a "
-            f"matter of when one stops. From each of {config.windows} successive windows:"
-        ),
-        _window_table(dataset),
+        *_other_starts(dataset, config),
         page.heading("Over time"),
         page.figure(
             images["time_series"],
@@ -146,6 +141,16 @@ def _regime_table(dataset: xr.Dataset) -> str:
         "grey: what reference runs of the paper's system gave."
     )
     return page.table(header, rows, caption, quiet=(6, 7, 8))
+
+
+def _other_starts(dataset: xr.Dataset, config: TrajectoriesConfig) -> list[str]:
+    if not config.windows:
+        return []
+    text = (
+        f"The orbit at β = {config.start_beta:g} is a cycle itself, and which of its windows one begins with is a "
+        f"matter of when one stops. From each of {config.windows} successive windows:"
+    )
+    return [page.heading("Other starts, other attractors"), page.paragraph(text), _window_table(dataset)]
 
 
 def _window_table(dataset: xr.Dataset) -> str:
