@@ -100,7 +100,7 @@ def find_cycle(model: Any, state: Any, period: int, *, throw: bool = True) -> Cy
     x = np.asarray(lanes.coordinates(model.start(lanes, [state])))[:, 0]
     error, jacobian = np.inf, np.eye(len(x))
     for _ in range(NEWTON_STEPS):
-        there, jacobian = (np.asarray(part) for part in _return(lanes, jnp.asarray(x[:, None]), period))
+        there, jacobian = (np.asarray(part) for part in _return(lanes, jnp.asarray(x[:, None]), jnp.asarray(period)))
         miss = there - x
         better = np.max(np.abs(miss)) < error / 2
         error = float(np.max(np.abs(miss)))

@@ -88,6 +88,10 @@ class Lanes(eqx.Module, Generic[State]):
         """Whether equal coordinates so many steps apart are equal states."""
 
     @abc.abstractmethod
+    def change(self, before: State, after: State) -> Float[Array, " lane"]:
+        """How far one step leads away from where the orbit was at the same positions, squared."""
+
+    @abc.abstractmethod
     def observe(self, state: State) -> Float[Array, "feature lane"]:
         """What diagrams show of a state."""
 
@@ -159,6 +163,7 @@ class MeanFieldLanes(Lanes[WindowState]):
         """L."""
         return self.biases[0].shape[0]
 
+    @eqx.filter_jit
     def start(self, window: Float[Array, "slot feature lane"]) -> WindowState:
         """The state of full windows, oldest token first."""
         responses = jax.vmap(self._responses)(window)
@@ -217,13 +222,10 @@ class MeanFieldLanes(Lanes[WindowState]):
 
     def unit_columns(self, state: WindowState, count: int) -> Array:
         """Unit vectors in the order newest token first, features of a token in their order."""
-        shape = state.attention.shape
-        columns = []
-        for number in range(count):
-            token, feature = divmod(number, shape[1])
-            slot = lax.rem(state.slot + 2 * self.context - 1 - token, self.context)
-            columns.append(jnp.zeros(shape).at[slot, feature].set(1.0))
-        return jnp.stack(columns)
+        numbers = jnp.arange(count)
+        token, feature = jnp.divmod(numbers, state.attention.shape[1])
+        slot = lax.rem(state.slot + 2 * self.context - 1 - token, jnp.full_like(token, self.context))
+        return jnp.zeros((count, *state.attention.shape)).at[numbers, slot, feature].set(1.0)
 
     def coordinates(self, state: WindowState) -> Float[Array, "coordinate lane"]:
         """A of all tokens, oldest first."""
@@ -246,6 +248,11 @@ class MeanFieldLanes(Lanes[WindowState]):
     def returns_count(self, steps: Int[Array, ""]) -> Array:
         """Positions are part of the state: only whole periods of theirs count."""
         return lax.rem(steps, jnp.asarray(self.phases, steps.dtype)) == 0
+
+    def change(self, before: WindowState, after: WindowState) -> Float[Array, " lane"]:
+        """The new token against the one whose slot it takes: a full turn of the positions lies between."""
+        old, new = (lax.dynamic_index_in_dim(state.attention, before.slot, 0, False) for state in (before, after))
+        return jnp.sum((new - old) ** 2, 0)
 
     def observe(self, state: WindowState) -> Float[Array, "feature lane"]:
         """m_o of the newest token: (1−ε) times the overlap of its semantic bits."""
@@ -350,7 +357,8 @@ class StepLanes(Lanes[Array]):
 
     def unit_columns(self, state: Array, count: int) -> Array:
         """Unit vectors in the order of the coordinates."""
-        return jnp.stack([jnp.zeros(state.shape).at[number].set(1.0) for number in range(count)])
+        numbers = jnp.arange(count)
+        return jnp.zeros((count, *state.shape)).at[numbers, numbers].set(1.0)
 
     def coordinates(self, state: Array) -> Array:
         """The state."""
@@ -371,6 +379,10 @@ class StepLanes(Lanes[Array]):
     def returns_count(self, steps: Int[Array, ""]) -> Array:
         """Every return counts."""
         return steps > 0
+
+    def change(self, before: Array, after: Array) -> Float[Array, " lane"]:
+        """The step."""
+        return jnp.sum((after - before) ** 2, 0)
 
     def observe(self, state: Array) -> Array:
         """The state."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import scipy.signal
 import xarray as xr
@@ -86,7 +87,7 @@ def orbit(model: Any, state: Any, *, steps: int, transient: int = 0) -> Any:
     model = as_map(model, state)
     if not isinstance(model, MeanField):
         lanes = model.lanes({"": np.zeros(1)}, state)
-        rows, last = _follow(lanes, run_steps(lanes, model.start(lanes, [state]), transient), steps)
+        rows, last = _follow(lanes, run_steps(lanes, model.start(lanes, [state]), jnp.asarray(transient)), steps)
         return MapOrbit(np.asarray(rows)[..., 0], model.state(lanes, last, 0))
     rows, skipped = [], 0
     # A window that is still growing, or holds x_0, is not yet of the map.
@@ -101,7 +102,7 @@ def orbit(model: Any, state: Any, *, steps: int, transient: int = 0) -> Any:
     columns = [np.stack(column) for column in zip(*rows, strict=True)]
     if len(rows) < steps:
         lanes = model.lanes({"": np.zeros(1)}, state)
-        lane_state = run_steps(lanes, model.start(lanes, [state]), transient - skipped)
+        lane_state = run_steps(lanes, model.start(lanes, [state]), jnp.asarray(transient - skipped))
         found, last = _record(lanes, lane_state, steps - len(rows))
         fast = [np.asarray(column)[..., 0] for column in found]
         columns = [np.concatenate(pair) for pair in zip(columns, fast, strict=True)] if columns else fast

@@ -97,7 +97,7 @@ def check_possible(correlations: Arrays, signs: np.ndarray, weights: Arrays) -> 
     for role in ROLES:
         if (largest := np.abs(correlations[role]).max()) > 1 + CORRELATION_TOLERANCE:
             at = np.unravel_index(np.abs(correlations[role]).argmax(), correlations[role].shape)
-            head = int(at[1]) if len(at) == 3 else None
+            head = int(at[1]) if len(at) == 3 and correlations[role].shape[1] > 1 else None
             name = subset_name(subsets[at[0]], role, int(at[-1]), head)
             raise fail("correlations", f"{name} of size {largest:.6g}", f"{advice}, none larger than 1")
     # o_a² = 1, so ⟨o_B o_a⟩ depends on the even set of features that B and a do not share: all its spellings agree.

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int
 
 from .lanes import Lanes
 from .maps import Map
-from .tangents import orthonormalise
+from .tangents import UNROLLED, orthonormalise
 
 # Bytes of one batch on a CPU: what stays in a core's cache.
 CPU_BATCH_BYTES = 2**18
@@ -92,8 +92,8 @@ class Survey:
         period: [point], steps to the first return; 0 where none was found, -1 where none was sought.
         nearness: [point], of the steps p after the end, the smallest p times the distance from where it was, over the
             largest distance: about 1 or a tenth where an orbit winds around a torus, near 0 where it closes slowly.
-        drift: [point], by how much the standard deviation of an observable differs between both halves of the counted
-            steps, over the mean of the two; nan for one block.
+        drift: [point], by how much the root-mean-square change over a turn of the positions differs between both halves
+            of the counted steps, over the mean of the two; nan for one block.
         finals: state after the last counted step, one per point.
     """
 
@@ -118,6 +118,7 @@ class Tally(eqx.Module):
     squares: Float[Array, "observable lane"]
     lowest: Float[Array, "observable lane"]
     highest: Float[Array, "observable lane"]
+    changes: Float[Array, " lane"]
     density: Int[Array, "bin lane"]
     section: Int[Array, "bin lane"]
 
@@ -127,10 +128,12 @@ class Tally(eqx.Module):
         lanes, zeros = first.shape[1], jnp.zeros_like(first)
         infinite = jnp.full_like(first, jnp.inf)
         counts = [jnp.zeros((count, lanes), jnp.int32) for count in (bins, section_bins)]
-        return cls(zeros, zeros, infinite, -infinite, *counts)
+        return cls(zeros, zeros, infinite, -infinite, zeros[0], *counts)
 
-    def count(self, values: Array, origin: Array, how: tuple[Array, ...], shown: int, section: int | None) -> Tally:
-        """One more point of the orbit."""
+    def count(
+        self, values: Array, change: Array, origin: Array, how: tuple[Array, ...], shown: int, section: int | None
+    ) -> Tally:
+        """One more point of the orbit, and how far it led."""
         low, width, near = how
         density, sections, offset = self.density, self.section, values - origin
         if density.shape[0]:
@@ -148,6 +151,7 @@ class Tally(eqx.Module):
             self.squares + offset**2,
             jnp.minimum(self.lowest, values),
             jnp.maximum(self.highest, values),
+            self.changes + change,
             density,
             sections,
         )
@@ -178,7 +182,9 @@ def survey(
     size = batch or usual_batch(model, plan, points, devices[0].platform)
     size = -(-size // len(devices)) * len(devices)
     starts = list(range(0, points, size))
-    workers = min(len(starts), os.cpu_count() or 1) if devices[0].platform == "cpu" and len(devices) == 1 else 1
+    # Batches that call LAPACK (see `tangents`) can block each other inside XLA: they run one after another.
+    alone = devices[0].platform != "cpu" or len(devices) > 1 or plan.exponents > UNROLLED
+    workers = 1 if alone else min(len(starts), os.cpu_count() or 1)
     clock = _Clock(len(starts) * (plan.pieces + plan.blocks), progress)
 
     def one_batch(start: int) -> Survey:
@@ -250,7 +256,7 @@ def _run_batch(
         for piece in range(plan.pieces):
             clock.tick("transient")
             steps = plan.transient * (piece + 1) // plan.pieces - plan.transient * piece // plan.pieces
-            state = jax.block_until_ready(run_steps(lanes, state, steps)) if steps else state
+            state = jax.block_until_ready(run_steps(lanes, state, jnp.asarray(steps))) if steps else state
         origin = lanes.observe(state)
         density, bins, how, section = plan.density, 0, (0.0, 1.0, 0.0), None
         if density is not None:
@@ -272,7 +278,7 @@ def _run_batch(
                 # Whole intervals between orthonormalisations; the last block takes what is over.
                 turns = max(steps // plan.every, 1)
                 state, columns, tally, sums, lost_here = run_tangents(
-                    lanes, state, columns, tally, origin, how, turns, plan.every, shown, section
+                    lanes, state, columns, tally, origin, how, jnp.asarray(turns), plan.every, shown, section
                 )
                 blocks.append(np.asarray(sums) / (turns * plan.every))
                 lost += np.asarray(lost_here)
@@ -280,14 +286,16 @@ def _run_batch(
                 seen += turns * plan.every
             else:
                 seen += steps
-                state, tally = jax.block_until_ready(run_tally(lanes, state, tally, origin, how, steps, shown, section))
+                state, tally = jax.block_until_ready(
+                    run_tally(lanes, state, tally, origin, how, jnp.asarray(steps), shown, section)
+                )
         period, nearness = np.full(lanes.lanes, -1), np.full(lanes.lanes, np.nan)
         if plan.longest_period:
-            found = first_returns(lanes, state, plan.longest_period, plan.tolerance)
+            found = first_returns(lanes, state, jnp.asarray(plan.longest_period), jnp.asarray(plan.tolerance))
             period, nearness = np.asarray(found[0]), np.asarray(found[1])
         mean, deviation = _moments(tally.total, tally.squares, seen)
-        _, first = _moments(half.total, half.squares, half_steps)
-        _, second = _moments(tally.total - half.total, tally.squares - half.squares, seen - half_steps)
+        first = np.sqrt(np.asarray(half.changes) / max(half_steps, 1))
+        second = np.sqrt(np.asarray(tally.changes - half.changes) / max(seen - half_steps, 1))
         shape = (lanes.lanes, plan.blocks, plan.exponents)
         return Survey(
             blocks=np.stack(blocks).transpose(2, 0, 1) if blocks else np.zeros(shape),
@@ -312,9 +320,9 @@ def _moments(total: Array, squares: Array, steps: int) -> tuple[np.ndarray, np.n
 
 
 def _drift(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The largest relative difference of two sets of deviations [observable, lane]."""
+    """The relative difference of two sets of numbers [lane]."""
     both = first + second
-    return np.max(np.where(both > 0, 2 * np.abs(first - second) / np.where(both > 0, both, 1.0), 0.0), axis=0)
+    return np.where(both > 0, 2 * np.abs(first - second) / np.where(both > 0, both, 1.0), 0.0)
 
 
 def _states(model: Map, lanes: Lanes, state: Any) -> list[Any]:
@@ -342,8 +350,10 @@ def run_tally(
     """The state so many steps on, with every step counted."""
 
     def one(_: Array, carry: tuple[Any, Tally]) -> tuple[Any, Tally]:
-        state, tally = carry
-        return lanes.step(state), tally.count(lanes.observe(state), origin, how, shown, section)
+        before, tally = carry
+        after = lanes.step(before)
+        change = lanes.change(before, after)
+        return after, tally.count(lanes.observe(before), change, origin, how, shown, section)
 
     return lax.fori_loop(0, steps, one, (state, tally))
 
@@ -365,9 +375,11 @@ def run_tangents(
 
     def one(_: Array, carry: tuple) -> tuple:
         prepared, linear, columns, tally = carry
-        tally = tally.count(lanes.observe(lanes.bare(prepared)), origin, how, shown, section)
+        before = lanes.bare(prepared)
         columns = lanes.push(linear, columns)
         prepared = lanes.advance(prepared, linear)
+        change = lanes.change(before, lanes.bare(prepared))
+        tally = tally.count(lanes.observe(before), change, origin, how, shown, section)
         return prepared, lanes.linearise(prepared), columns, tally
 
     def turn(_: Array, carry: tuple) -> tuple:
@@ -399,7 +411,8 @@ def first_returns(
         counts = lanes.returns_count(steps)
         back = (distance < tolerance) & counts & (period == 0)
         nearest = jnp.where(counts, jnp.minimum(nearest, steps * distance), nearest)
-        return state, jnp.where(back, steps, period), nearest, jnp.maximum(farthest, distance)
+        farthest = jnp.where(counts, jnp.maximum(farthest, distance), farthest)
+        return state, jnp.where(back, steps, period), nearest, farthest
 
     period, far = jnp.zeros(lanes.lanes, jnp.int64), jnp.full(lanes.lanes, jnp.inf)
     _, period, nearest, farthest = lax.fori_loop(0, longest, one, (state, period, far, jnp.zeros_like(far)))
