@@ -21,7 +21,7 @@ $(READY): pyproject.toml constraints.txt
 	  "make setup: $(PYTHON) is Python " + v + "; expected 3.11 or later, as in: make setup PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing thermoformer and its tools into $(VENV) (a few minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,docs]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,docs,bench]'
 	@touch $@
 
 demo: setup ## run a quick hidden-Markov experiment and a quick orbit diagram, and tell where their pages are

@@ -79,7 +79,7 @@ def test_points_are_those_of_the_single_tools(start):
 
 def test_batches_do_not_matter(start):
     """Any split of the grid: the same numbers where there is no chaos."""
-    betas = np.linspace(1.1, 1.26, 21)
+    betas = np.linspace(1.0, 1.2, 21)  # no chaos on the way, so that rounding stays rounding
     given = {"steps": 300, "transient": 300, "k": 3, "bins": 32, "limits": (-1.0, 1.0), "section": (1, 0.001)}
     one, three, all_ = (orbit_diagram(paper(), start, "beta", betas, batch=b, **given) for b in (1, 8, 21))
     for name in ("exponents", "density", "section_density", "period", "average"):

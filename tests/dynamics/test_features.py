@@ -143,7 +143,7 @@ def test_without_positional_bits_there_is_no_positional_term():
         (pairs(o12=0.2, o21=0.3), r"⟨o_2 o_1⟩ = 0.3.*it equals ⟨o_1 o_2⟩ = 0.2"),
         (pairs(o11=0.9), r"⟨o_1 o_1⟩ = 0.9.*a square = 1"),
         (pairs(o12=1.2), r"⟨o_1 o_2⟩ of size 1.2.*none larger than 1"),
-        (pairs(v=-1.5), r"⟨o_1 v_1⟩ of head 0 of size 1.5"),
+        (pairs(v=-1.5), r"⟨o_1 v_1⟩ of size 1.5"),
         (pairs(o12=0.9, v=0.5), r"v_1⟩ whose part from o = \(\+−\) is 0.25.*the probability 0.05"),
     ],
 )

@@ -110,7 +110,7 @@ def test_supertransient_ends_in_a_cycle(window):
     short = regime(paper(1.3), window)
     assert short.name == "chaos"
     found = lifetime(paper(1.3), window, copies=64, steps=600_000, looks=6)
-    assert set(np.unique(found.periods)) == {0, 32}
+    assert {0, 32} <= set(np.unique(found.periods)) <= {0, 32, 64}
     assert 1e6 < found.mean < 3e7 and found.error < found.mean
     ended = np.isfinite(found.ended)
     assert found.mean == pytest.approx(np.minimum(found.ended, 600_000).sum() / ended.sum())

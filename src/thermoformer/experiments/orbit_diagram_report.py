@@ -200,11 +200,12 @@ def _bifurcation(point: Bifurcation | None, dataset: xr.Dataset) -> list[str]:
         f"off the picture. Reference: β = {NEIMARK_SACKER}, {NEIMARK_SACKER_MULTIPLIER.real} ± "
         f"{NEIMARK_SACKER_MULTIPLIER.imag}i; difference {abs(point.value - NEIMARK_SACKER):.1e}."
     )
-    slow = int(((dataset.beta < point.value) & (regime_names(dataset) == "quasi-periodic")).sum())
+    unsettled = np.isin(regime_names(dataset).values, ("quasi-periodic", "undecided"))
+    slow = int(((dataset.beta.values < point.value) & unsettled).sum())
     if slow:
         text += (
             f" Just below it orbits settle so slowly that {_count(slow, 'value')} of the diagram had not returned: the "
-            "strip calls them quasi-periodic, the root-finding knows better."
+            "strip does not show them as periodic, the root-finding knows better."
         )
     return [page.heading("Where the simple cycle ends"), page.paragraph(text)]
 
