@@ -235,8 +235,12 @@ class _Clock:
             raise InterruptedError("another batch was stopped")
         with self.lock:
             self.done += 1
-            if self.progress is not None:
-                self.progress(self.done, self.total, message)
+            try:
+                if self.progress is not None:
+                    self.progress(self.done, self.total, message)
+            except BaseException:
+                self.stop.set()  # the other batches end at their next tick
+                raise
 
 
 def _run_batch(
