@@ -99,7 +99,7 @@ def test_commands_exist(page, words):
         assert words in (["pip", "install", "."], ["export", "THERMOFORMER_KEEP_PRECISION=1"])
 
 
-@pytest.mark.parametrize("room", ["learning", "dynamics", "tasks", "figures", "experiments"])
+@pytest.mark.parametrize("room", ["learning", "dynamics", "tasks", "sweeps", "figures", "experiments"])
 def test_every_public_name_is_in_the_api_pages(room):
     for name in importlib.import_module(f"thermoformer.{room}").__all__:
         automatic = re.search(rf"^\.\. auto\w+:: thermoformer\.{room}\.{name}$", API, flags=re.MULTILINE)

@@ -4,17 +4,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import dynamics, experiments, figures, learning, tasks
+    from . import dynamics, experiments, figures, learning, sweeps, tasks
     from .arrays import read_arrays
     from .citations import bibtex
 
 __version__ = "0.1.0"
 
 # Rooms open on first use: `import thermoformer` and the command line's help do not wait for JAX.
-_ROOMS = ("dynamics", "experiments", "figures", "learning", "tasks")
+_ROOMS = ("dynamics", "experiments", "figures", "learning", "sweeps", "tasks")
 _HOMES = {"bibtex": "citations", "read_arrays": "arrays"}
 
-__all__ = ["__version__", "bibtex", "dynamics", "experiments", "figures", "learning", "read_arrays", "tasks"]
+__all__ = [
+    "__version__",
+    "bibtex",
+    "dynamics",
+    "experiments",
+    "figures",
+    "learning",
+    "read_arrays",
+    "sweeps",
+    "tasks",
+]
 
 
 def __getattr__(name: str) -> Any:

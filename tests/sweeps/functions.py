@@ -1,0 +1,52 @@
+"""Functions that the tests of sweeps send to other processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import numpy as np
+
+
+def plain(a, b, seed):
+    """A number, an array and a random number."""
+    return {"product": a * b, "powers": np.array([a, a**2, a**3]) + b, "noise": np.random.default_rng(seed).normal()}
+
+
+def arrays(a, b):
+    return {"product": a * b, "powers": np.stack([a, a**2], axis=1)}
+
+
+def slow(a, b, seed, wait=0.02):
+    time.sleep(wait)
+    return plain(a, b, seed)
+
+
+def faulty(a, b, seed):
+    """Some points raise, some return NaN, some hang, some kill their process."""
+    if (a, b) == (1.0, 2):
+        raise RuntimeError("no such luck")
+    if (a, b) == (2.0, 0):
+        return plain(np.nan, b, seed)
+    if (a, b) == (3.0, 1):
+        time.sleep(600)
+    if (a, b) == (4.0, 3):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return plain(a, b, seed)
+
+
+def mended(a, b, seed):
+    return plain(a, b, seed)
+
+
+def nothing(a):
+    return {"double": 2 * a}
+
+
+def logged(a, b, seed, log="", wait=0.0):
+    """Writes down that it was called."""
+    with open(log, "a") as file:
+        file.write(f"{a} {b}\n")
+    time.sleep(wait)
+    return plain(a, b, seed)
