@@ -10,14 +10,14 @@ import textwrap
 import time
 from pathlib import Path
 
-import functions
 import numpy as np
 import pytest
+import sweep_functions as functions
 import xarray as xr
 
 from thermoformer.sweeps import Grid, StoreError, Sweep, SweepStore, point_seed, status_of
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 GRID = {"a": [1.0, 2.0, 3.0, 4.0, 5.0], "b": [0, 1, 2, 3]}
 RESULTS = ("product", "powers", "noise")
 
@@ -97,7 +97,7 @@ def test_faults_of_the_function(tmp_path, undisturbed):
     assert sweep.run().status.values.tolist() == found.status.values.tolist()
     log = tmp_path / "log"
     mended = Sweep(functions.logged, GRID, tmp_path / "s", batch=2, fixed={"log": str(log)})
-    with pytest.raises(StoreError, match="made with function functions:faulty"):
+    with pytest.raises(StoreError, match="made with function sweep_functions:faulty"):
         mended.run(retry=True)
     assert same(mended.run(retry=True, accept_changes=True), undisturbed)
     assert len(log.read_text().splitlines()) == 4 and mended.errors() == {}
@@ -115,7 +115,7 @@ def test_killed_many_times_at_random(tmp_path):
     folder, log = str(tmp_path / "s"), str(tmp_path / "log")
     code = f"""
     import os, random, signal, time
-    import functions
+    import sweep_functions as functions
     from thermoformer.sweeps import Sweep
     def sweep():
         return Sweep(functions.logged, {grid!r}, {folder!r}, batch=2, fixed={{"log": {log!r}, "wait": 0.03}})
@@ -151,7 +151,7 @@ def test_full_disk(tmp_path, undisturbed):
     disk = tmp_path / "disk"
     disk.mkdir()
     code = f"""
-    import functions, shutil
+    import sweep_functions as functions, shutil
     from thermoformer.sweeps import Sweep
     sweep = Sweep(functions.plain, {GRID!r}, {str(disk / "s")!r}, batch=2)
     try:
@@ -176,7 +176,7 @@ def test_full_disk(tmp_path, undisturbed):
 
 def test_a_second_writer_is_refused(tmp_path):
     code = f"""
-    import functions
+    import sweep_functions as functions
     from thermoformer.sweeps import Sweep
     def say(done, total, message):
         print("started", flush=True)
@@ -242,7 +242,7 @@ def test_bad_runs_and_folders(tmp_path):
             Sweep(functions.plain, GRID, tmp_path / "s", **change).run()
     with pytest.raises(StoreError, match="with another grid"):
         Sweep(functions.plain, GRID | {"b": [7]}, tmp_path / "s").run()
-    with pytest.raises(StoreError, match="made with function functions:plain"):
+    with pytest.raises(StoreError, match="made with function sweep_functions:plain"):
         Sweep(functions.mended, GRID, tmp_path / "s").run()
     foreign = tmp_path / "foreign"
     foreign.mkdir()
@@ -285,7 +285,7 @@ def test_tasks_cover_the_grid():
 def test_memory_of_the_main_process_is_flat(tmp_path):
     """Two thousand points more do not make the main process larger."""
     code = f"""
-    import functions, numpy as np, os
+    import sweep_functions as functions, numpy as np, os
     from thermoformer.sweeps import Sweep
     def size():
         return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -304,7 +304,7 @@ def test_memory_of_the_main_process_is_flat(tmp_path):
 def test_workers_end_with_the_main_process(tmp_path):
     """Killed outright, it leaves no worker behind."""
     code = f"""
-    import functions, multiprocessing
+    import sweep_functions as functions, multiprocessing
     from thermoformer.sweeps import Sweep
     if __name__ == "__main__":
         def say(done, total, message):
