@@ -59,7 +59,7 @@ class Plan:
 
     Fields:
         transient: steps before anything is counted.
-        steps: steps that are counted.
+        steps: steps that are counted; with exponents, as many as are whole turns between orthonormalisations.
         exponents: how many leading Lyapunov exponents.
         every: steps between orthonormalisations.
         blocks: the counted steps are cut into so many blocks, whose scatter tells the error.
@@ -201,11 +201,12 @@ def survey(
         futures = [pool.submit(one_batch, start) for start in starts]
         try:
             return _joined([future.result() for future in futures])
-        except BaseException:
+        except BaseException as error:
             clock.stop.set()
             for future in futures:
                 future.cancel()
-            raise
+            # What was told to stop says so; what told it is the news.
+            raise (clock.cause or error) from None
 
 
 def usual_batch(model: Map, plan: Plan, points: int, platform: str) -> int:
@@ -229,6 +230,7 @@ class _Clock:
     def __init__(self, total: int, progress: Report | None) -> None:
         self.total, self.progress, self.done = total, progress, 0
         self.stop, self.lock = threading.Event(), threading.Lock()
+        self.cause: BaseException | None = None
 
     def tick(self, message: str) -> None:
         if self.stop.is_set():
@@ -238,7 +240,8 @@ class _Clock:
             try:
                 if self.progress is not None:
                     self.progress(self.done, self.total, message)
-            except BaseException:
+            except BaseException as error:
+                self.cause = error
                 self.stop.set()  # the other batches end at their next tick
                 raise
 
@@ -273,18 +276,20 @@ def _run_batch(
         columns = lanes.unit_columns(state, plan.exponents) if plan.exponents else jnp.zeros(())
         blocks, lost, counted = [], np.zeros((plan.exponents, lanes.lanes)), []
         half, half_steps, seen = tally, 0, 0
+        all_turns = max(plan.steps // plan.every, plan.blocks)
         for block in range(plan.blocks):
             clock.tick("orbit")
             if block == plan.blocks // 2:
                 half, half_steps = tally, seen
             steps = plan.steps * (block + 1) // plan.blocks - plan.steps * block // plan.blocks
             if plan.exponents:
-                # Whole intervals between orthonormalisations; the last block takes what is over.
-                turns = max(steps // plan.every, 1)
+                # Blocks of whole turns, a turn being the steps between orthonormalisations.
+                turns = all_turns * (block + 1) // plan.blocks - all_turns * block // plan.blocks
                 state, columns, tally, sums, lost_here = run_tangents(
                     lanes, state, columns, tally, origin, how, jnp.asarray(turns), plan.every, shown, section
                 )
-                blocks.append(np.asarray(sums) / (turns * plan.every))
+                # By the mean length of a block, so that the mean over blocks is that over all steps.
+                blocks.append(np.asarray(sums) * plan.blocks / (all_turns * plan.every))
                 lost += np.asarray(lost_here)
                 counted.append(turns)
                 seen += turns * plan.every
