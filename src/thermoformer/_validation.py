@@ -105,6 +105,13 @@ def positive_integer(name: str, value: Any) -> int:
     return int(value)
 
 
+def nonnegative_integer(name: str, value: Any) -> int:
+    """A whole number, zero or more."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
+        raise fail(name, repr(value), "a whole number, zero or more")
+    return int(value)
+
+
 def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
     """One of the given words."""
     if value not in choices:

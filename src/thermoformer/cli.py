@@ -48,7 +48,7 @@ def _top(
 @app.command()
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="The experiment; without it, the list of experiments.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small size, about a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small size: seconds to minutes, as the list says.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for what it writes.  [default: results/NAME]")] = None,
 ) -> None:

@@ -78,8 +78,11 @@ def test_both_cycles_at_one_beta_are_stable(window):
     data = paper(1.27)
     generator = np.random.default_rng(0)
     starts = [type(window)(window.A + 0.01 * generator.normal(size=(4, 3)), window.positions) for _ in range(48)]
-    found = attractors(data, starts, steps=1000, transient=100_000)
+    found = attractors(data, starts, steps=8000, transient=100_000)
     assert {28, 56} <= set(found.period.values.tolist())
+    leading = found.exponents.values[:, 0]
+    np.testing.assert_allclose(leading[found.period.values == 28], -0.0478, atol=1e-3)
+    np.testing.assert_allclose(leading[found.period.values == 56], -0.0035, atol=1e-3)
 
 
 def test_neimark_sacker_point(window):

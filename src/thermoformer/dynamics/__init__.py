@@ -4,7 +4,7 @@ from .cycles import Bifurcation, Cycle, NoCycleError, bifurcation_point, find_cy
 from .diagrams import attractors, chaotic_intervals, intervals, orbit_diagram, phase_diagram, regime_names
 from .features import Features
 from .finite import FiniteNetwork, FiniteOrbit
-from .lyapunov import LyapunovSpectrum, local_exponents, lyapunov_spectrum
+from .lyapunov import LyapunovSpectrum, kaplan_yorke_dimension, local_exponents, lyapunov_spectrum
 from .maps import DiscreteMap
 from .meanfield import MeanField, Window
 from .orbits import MapOrbit, Orbit, autocorrelation, orbit, orbit_statistics, power_spectrum
@@ -32,6 +32,7 @@ __all__ = [
     "chaotic_intervals",
     "find_cycle",
     "intervals",
+    "kaplan_yorke_dimension",
     "lifetime",
     "local_exponents",
     "lyapunov_spectrum",

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from .._keys import KeyLike, as_key
-from .._validation import fail, positive_integer, real_array
+from .._validation import fail, nonnegative_integer, positive_integer, real_array
 from .site_classes import ROLES, role_shape
 
 
@@ -71,16 +71,14 @@ def positional_patterns(value: Any, features: int, heads: int) -> dict[str, np.n
 def sizes(features: Any, positional_bits: Any, heads: Any) -> tuple[int, int, int]:
     """Numbers of features, positional bits (perhaps 0) and heads."""
     features, heads = positive_integer("features", features), positive_integer("heads", heads)
-    if isinstance(positional_bits, bool) or not isinstance(positional_bits, (int, np.integer)) or positional_bits < 0:
-        raise fail("positional_bits", repr(positional_bits), "a whole number, 0 or more")
-    return features, int(positional_bits), heads
+    return features, nonnegative_integer("positional_bits", positional_bits), heads
 
 
 def weight_of_positions(value: Any) -> float:
     """ε, the weight of the positional part of an overlap, in [0, 1]."""
     epsilon = float(real_array("epsilon", value, ()))
     if not 0 <= epsilon <= 1:
-        raise fail("epsilon", epsilon, "a number in [0, 1]")
+        raise fail("epsilon", epsilon, "a number from 0 to 1")
     return epsilon
 
 

@@ -136,7 +136,7 @@ def bifurcation_point(
         >>> round(found.value, 8), found.kind
         (3.0, 'period doubling')
     """
-    model = as_map(model, state, parameter, float(bracket[0]))
+    model = as_map(model, state, {parameter: float(bracket[0])})
     check_names("parameter", {parameter: 0}, model.parameters)
     low, high = (float(real_array("bracket", value, ())) for value in bracket)
     if not low < high:

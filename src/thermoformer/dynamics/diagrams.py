@@ -14,8 +14,9 @@ from .lyapunov import check_steps, exponent_count, mean_and_error, quick_interva
 from .maps import Map, as_map, check_names
 from .meanfield import Window
 from .orbits import density_of
+from .plan import Plan, Survey
 from .regimes import CHAOS, REGIMES, classify, on_torus
-from .survey import Plan, Report, Survey, survey
+from .survey import Report, survey
 
 # Looks at a few points find the range of the shown observable, where none is given.
 PILOT_POINTS, PILOT_TRANSIENT, PILOT_STEPS = 128, 1000, 400
@@ -72,7 +73,7 @@ def orbit_diagram(
     values = _axis(parameter, values)
     one_of("follow", follow, FOLLOW)
     starts = _states(state)
-    model = as_map(model, starts[0], parameter, float(values[0]))
+    model = as_map(model, starts[0], {parameter: float(values[0])})
     check_names("parameter", {parameter: 0}, model.parameters)
     settled = [model.settled(start)[0] for start in starts]
     plan = _plan(model, steps, transient, k, longest_period, tolerance)
@@ -132,7 +133,7 @@ def phase_diagram(
         raise fail("grid", repr(grid), "values by name of parameter, as in {'beta': [...], 'gamma': [...]}")
     axes = {str(name): _axis(str(name), values) for name, values in grid.items()}
     starts = _states(state)
-    model = _with_grid(model, starts[0], axes)
+    model = as_map(model, starts[0], {name: float(values[0]) for name, values in axes.items()})
     check_names("grid", axes, model.parameters)
     settled = [model.settled(start)[0] for start in starts]
     plan = _plan(model, steps, transient, k, longest_period, tolerance)
@@ -240,23 +241,14 @@ def _followed(
         found = survey(model, states, {parameter: here}, plan, batch=len(directions))
         states = found.finals
         for number, part in enumerate(parts):
-            part.append(_row(found, number))
+            part.append(found.part(slice(number, number + 1)))
     coordinates = {parameter: (parameter, values)}
     rows: list[xr.Dataset] = []
     for part, one in zip(parts, orders, strict=True):
         back = np.argsort(one)
-        joined = _joined([part[number] for number in back])
+        joined = Survey.joined([part[number] for number in back])
         rows.append(_dataset(model, joined, plan, (len(values),), (parameter,), coordinates))
     return xr.concat(rows, xr.Variable("direction", list(directions)))
-
-
-def _row(found: Survey, number: int) -> Survey:
-    return Survey(**{name: value[number : number + 1] for name, value in vars(found).items()})
-
-
-def _joined(parts: list[Survey]) -> Survey:
-    names = [name for name in vars(parts[0]) if name != "finals"]
-    return Survey(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}, finals=[])
 
 
 def _dataset(
@@ -371,13 +363,3 @@ def _states(state: Any) -> list[Any]:
     if isinstance(state, Sequence) and len(state) and all(isinstance(one, Window) for one in state):
         return list(state)
     return [state]
-
-
-def _with_grid(model: Any, state: Any, axes: Mapping[str, np.ndarray]) -> Map:
-    """A bare step function takes the parameters of the grid."""
-    from .maps import DiscreteMap
-
-    if isinstance(model, Map) or not callable(model):
-        return as_map(model, state)
-    bare = as_map(model, state)
-    return DiscreteMap(model, {name: float(values[0]) for name, values in axes.items()}, bare.observables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -30,27 +31,28 @@ k -+-|-+
 """
 
 
-class FeatureSets:
+class FeatureSets(abc.ABC):
     """The generating constructors of `Features`: the paper's set, random sets of several kinds, permuted copies."""
 
     @classmethod
+    @abc.abstractmethod
     def from_patterns(cls, semantic: Any, positional: Any = None, *, fractions: Any = None) -> Self:
         """From explicit patterns."""
-        raise NotImplementedError
 
     @classmethod
+    @abc.abstractmethod
     def from_correlations(cls, correlations: Any, positional: Any = None, *, insist: bool = False) -> Self:
         """From odd correlations."""
-        raise NotImplementedError
 
     @classmethod
+    @abc.abstractmethod
     def from_table(cls, table: str | Path) -> Self:
         """From a table of signs."""
-        raise NotImplementedError
 
     @classmethod
+    @abc.abstractmethod
     def _from_classes(cls, signs: np.ndarray, weights: Arrays, positional: Arrays) -> Self:
-        raise NotImplementedError
+        """From site classes."""
 
     @classmethod
     def paper(cls) -> Self:

@@ -12,10 +12,11 @@ import xarray as xr
 from jax import lax
 from jaxtyping import Array
 
-from .._validation import fail, positive_integer
+from .._validation import fail, nonnegative_integer, positive_integer
 from .lanes import Lanes
 from .maps import as_map
-from .survey import Plan, Report, Survey, survey
+from .plan import Plan, Survey
+from .survey import Report, survey
 from .tangents import orthonormalise
 
 # An exponent counts as lost where rounding was all that was left in more than this share of the orthonormalisations.
@@ -55,13 +56,7 @@ class LyapunovSpectrum:
             >>> round(lyapunov_spectrum(henon, [0.1, 0.1], steps=20_000, transient=100).kaplan_yorke_dimension, 1)
             1.3
         """
-        sums = np.cumsum(self.exponents)
-        if not np.any(sums >= 0):
-            return 0.0
-        last = int(np.flatnonzero(sums >= 0)[-1])
-        if last + 1 == len(sums):
-            return np.nan
-        return last + 1 + float(sums[last] / abs(self.exponents[last + 1]))
+        return kaplan_yorke_dimension(self.exponents)
 
     def to_xarray(self) -> xr.Dataset:
         """Exponents with their errors and running averages."""
@@ -77,6 +72,25 @@ class LyapunovSpectrum:
             {"exponent": numbers, "step": ends},
             {"steps": self.steps, "transient": self.transient},
         )
+
+
+def kaplan_yorke_dimension(exponents: np.ndarray, zero: float = 0.0) -> float:
+    """The dimension j + Σ_{i≤j} λ_i / |λ_{j+1}| that exponents, largest first, give an attractor.
+
+    Arguments:
+        exponents: [exponent], largest first.
+        zero: exponents closer to 0 than this count as 0.
+
+    Example:
+        >>> kaplan_yorke_dimension(np.array([0.1, -0.4])), kaplan_yorke_dimension(np.array([-0.1, -0.4]))
+        (1.25, 0.0)
+    """
+    sums = np.cumsum(np.where(np.abs(exponents) < zero, 0.0, exponents))
+    above = np.flatnonzero(sums >= 0)
+    if not len(above):
+        return 0.0
+    last = int(above[-1])
+    return np.nan if last + 1 == len(sums) else last + 1 + float(sums[last] / abs(exponents[last + 1]))
 
 
 def lyapunov_spectrum(
@@ -192,5 +206,4 @@ def quick_interval(count: int, dimension: int) -> int:
 def check_steps(steps: Any, transient: Any) -> None:
     """One counted step at least, and no negative transient."""
     positive_integer("steps", steps)
-    if isinstance(transient, bool) or not isinstance(transient, (int, np.integer)) or transient < 0:
-        raise fail("transient", repr(transient), "a whole number, zero or more")
+    nonnegative_integer("transient", transient)

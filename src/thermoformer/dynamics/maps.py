@@ -124,12 +124,12 @@ class DiscreteMap:
         return np.asarray(lane_state[:, lane])
 
 
-def as_map(model: Any, state: Any = None, parameter: str | None = None, value: float = 0.0) -> Map:
+def as_map(model: Any, state: Any = None, parameters: Mapping[str, float] | None = None) -> Map:
     """A map from what a user gave: itself, or a bare step function.
 
     Arguments:
         state: a state of the bare function, which tells its dimension.
-        parameter, value: a parameter that the bare function takes by name.
+        parameters: what the bare function takes by name.
     """
     if isinstance(model, Map):
         return model
@@ -137,7 +137,7 @@ def as_map(model: Any, state: Any = None, parameter: str | None = None, value: f
         raise fail("model", type(model).__name__, "a MeanField, a DiscreteMap or a step function")
     size = np.atleast_1d(real_array("state", state)).size
     names = ("x",) if size == 1 else tuple(f"x{number}" for number in range(size))
-    return DiscreteMap(model, {} if parameter is None else {parameter: value}, names)
+    return DiscreteMap(model, parameters or {}, names)
 
 
 def check_names(argument: str, given: Mapping[str, Any], known: Mapping[str, Any]) -> None:

@@ -11,10 +11,12 @@ import numpy as np
 import xarray as xr
 
 from .._validation import fail, real_array
+from ._feature_checks import weight_of_positions
 from .features import Features
-from .lanes import Lanes, MeanFieldLanes, WindowState
+from .lanes import Lanes
 from .maps import check_names, lane_count
 from .positions import context_and_positions, rotation_period
+from .window_lanes import MeanFieldLanes, WindowState
 
 ROLES = ("v", "q", "k")
 
@@ -68,10 +70,9 @@ class MeanField:
     def __post_init__(self) -> None:
         if not isinstance(self.features, Features):
             raise fail("features", type(self.features).__name__, "Features")
-        for name in ("beta", "gamma", "epsilon"):
+        for name in ("beta", "gamma"):
             object.__setattr__(self, name, float(real_array(name, getattr(self, name), ())))
-        if not 0 <= self.epsilon <= 1:
-            raise fail("epsilon", self.epsilon, "a number from 0 to 1")
+        object.__setattr__(self, "epsilon", weight_of_positions(self.epsilon))
         if self.features.positional_bits == 0 and self.epsilon > 0:
             raise fail("epsilon", self.epsilon, "0: these features have no positional bits")
         context, positions = context_and_positions(self.context, self.positions, self.features.positional_bits)
@@ -199,7 +200,7 @@ class MeanField:
 
     def settled(self, state: Window) -> tuple[Window, int]:
         """The window when it is full of the map's own tokens, and the steps that took."""
-        self._check_window(state)
+        self.check(state)
         steps = 0
         while len(state.A) < self._context:
             state, steps = self.step(state), steps + 1
@@ -230,7 +231,7 @@ class MeanField:
         """Full windows side by side; all at the same positions."""
         assert isinstance(lanes, MeanFieldLanes)
         for state in states:
-            self._check_window(state)
+            self.check(state)
             if not np.array_equal(state.positions[::-1], lanes.positions):
                 raise fail("state", "windows at different positions", "equal positions in all windows of one call")
         return lanes.start(jnp.asarray(np.stack([state.A[::-1] for state in states], axis=-1)))
@@ -248,7 +249,8 @@ class MeanField:
         assert self.context is not None  # since __post_init__
         return self.context
 
-    def _check_window(self, state: Any) -> None:
+    def check(self, state: Any) -> None:
+        """Refuses what is not a window of this model."""
         if not isinstance(state, Window):
             raise fail("state", type(state).__name__, "a Window: model.window(...) or model.token(...)")
         shape = (self._context, self.features.features)

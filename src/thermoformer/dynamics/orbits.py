@@ -14,11 +14,13 @@ from jax import lax
 from jaxtyping import Array
 
 from .._validation import fail, positive_integer, real_array
-from .lanes import Lanes, MeanFieldLanes
+from .lanes import Lanes
 from .lyapunov import check_steps
 from .maps import as_map
 from .meanfield import MeanField, Window
-from .survey import Density, Plan, run_steps, survey
+from .plan import Density, Plan
+from .survey import run_steps, survey
+from .window_lanes import MeanFieldLanes
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +93,7 @@ def orbit(model: Any, state: Any, *, steps: int, transient: int = 0) -> Any:
         return MapOrbit(np.asarray(rows)[..., 0], model.state(lanes, last, 0))
     rows, skipped = [], 0
     # A window that is still growing, or holds x_0, is not yet of the map.
-    model.settled(state)  # checks it
+    model.check(state)
     while skipped + len(rows) < transient + steps and len(state.A) < model.dimension // model.features.features:
         attention, overlaps = model.look(state)
         if skipped < transient:

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from .._keys import KeyLike, as_key
+from .._keys import KeyLike
 from .._validation import fail, nonnegative_number, positive_integer, positive_number
+from ._feature_checks import generator_of
 from .lyapunov import check_steps, exponent_count, mean_and_error
 from .maps import as_map
 from .meanfield import MeanField, Window
-from .survey import Plan, Report, Survey, survey
+from .plan import Plan, Survey
+from .survey import Report, survey
 
 REGIMES = ("fixed point", "periodic", "quasi-periodic", "chaos", "hyperchaos", "undecided")
 FIXED, PERIODIC, QUASI_PERIODIC, CHAOS, HYPERCHAOS, UNDECIDED = range(len(REGIMES))
@@ -250,8 +252,7 @@ def lifetime(
         raise fail("model", type(model).__name__, "a MeanField")
     window, _ = model.settled(state)
     spread = nonnegative_number("spread", spread)
-    seed = np.asarray(_key_numbers(key))
-    noise = np.random.default_rng(seed.tolist()).normal(size=(copies, *window.A.shape)) * spread
+    noise = generator_of(key).normal(size=(copies, *window.A.shape)) * spread
     states: Sequence[Window] = [Window(window.A + one, window.positions) for one in noise]
     ended, periods = np.full(copies, np.inf), np.zeros(copies, int)
     plan = Plan(steps // looks, 0, blocks=0, longest_period=longest_period, tolerance=tolerance, pieces=1)
@@ -270,9 +271,3 @@ def lifetime(
     lived = float(np.minimum(ended, steps).sum())
     mean = lived / count if count else np.inf
     return Lifetime(ended, periods, steps, mean, mean / np.sqrt(count) if count else np.inf)
-
-
-def _key_numbers(key: KeyLike) -> Any:
-    import jax
-
-    return jax.random.key_data(as_key(key))

@@ -44,7 +44,7 @@ EXPERIMENTS = {
         Experiment(
             name="markov",
             summary="Hidden-Markov classification: narrow networks find the good attention path, wide ones do not",
-            quick_time="about a minute",
+            quick_time="about a minute and a half",
             module="markov",
         ),
         Experiment(
@@ -56,7 +56,7 @@ EXPERIMENTS = {
         Experiment(
             name="residuals",
             summary="Skips and layer norm: where the theory of paths holds, and by how much it misses elsewhere",
-            quick_time="about two minutes",
+            quick_time="about three minutes",
             module="residuals",
         ),
         Experiment(

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from .._validation import fail, positive_integer
+from .._validation import fail, nonnegative_integer, positive_integer
 from ..dynamics import Features, FiniteNetwork, orbit
 from . import store
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model
@@ -53,8 +53,7 @@ class FiniteSizeConfig:
             positive_integer(name, getattr(self, name))
         if self.copies < 2:
             raise fail("copies", self.copies, "2 or more, for a standard error")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise fail("seed", self.seed, "a whole number, zero or more")
+        nonnegative_integer("seed", self.seed)
         if not self.bits or list(self.bits) != sorted({positive_integer("bits", number) for number in self.bits}):
             raise fail("bits", self.bits, "at least one number, in ascending order")
         if not set(self.plain_bits) <= set(self.bits):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from .._validation import fail, positive_integer, positive_number
+from .._validation import fail, nonnegative_integer, positive_integer, positive_number
 from ..dynamics import Bifurcation, Window, bifurcation_point, orbit
 from ..dynamics import orbit_diagram as diagram_of
 from . import store
@@ -61,8 +61,7 @@ class OrbitDiagramConfig:
     def __post_init__(self) -> None:
         for name in ("count", "steps", "bins", "exponents", "longest_period"):
             positive_integer(name, getattr(self, name))
-        if not isinstance(self.transient, int) or self.transient < 0:
-            raise fail("transient", self.transient, "a whole number, zero or more")
+        nonnegative_integer("transient", self.transient)
         check_numbers(self, ("gamma", "epsilon"))
         for name in ("between", "limits"):
             low, high = getattr(self, name)

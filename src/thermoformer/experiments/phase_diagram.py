@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from .._validation import fail, positive_integer
+from .._validation import fail, nonnegative_integer, positive_integer
 from ..dynamics import phase_diagram as diagram_of
 from . import store
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, in_parts, paper_model, paper_start, usual_parts
@@ -50,8 +50,7 @@ class PhaseDiagramConfig:
     def __post_init__(self) -> None:
         for name in ("count", "start_steps", "steps", "exponents", "longest_period"):
             positive_integer(name, getattr(self, name))
-        if not isinstance(self.transient, int) or self.transient < 0:
-            raise fail("transient", self.transient, "a whole number, zero or more")
+        nonnegative_integer("transient", self.transient)
         check_numbers(self, ("epsilon", "start_beta", "start_gamma"))
         for name in ("betas", "gammas"):
             low, high = getattr(self, name)

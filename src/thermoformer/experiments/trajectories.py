@@ -10,12 +10,15 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from .._validation import fail, positive_integer
-from ..dynamics import REGIMES, Window, attractors, orbit, regime
+from .._validation import fail, nonnegative_integer, positive_integer
+from ..dynamics import REGIMES, Window, attractors, kaplan_yorke_dimension, orbit, regime
 from . import store
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model, paper_start
 from .progress import Progress, silent
 from .threads import within
+
+# Exponents below this count as 0 in the dimension: on a torus the leading one is 0 but for rounding.
+ZERO = 1e-3
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,7 @@ class TrajectoriesConfig:
         for name in ("steps", "exponent_steps"):
             positive_integer(name, getattr(self, name))
         for name in ("transient", "confirm", "windows"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 0:
-                raise fail(name, getattr(self, name), "a whole number, zero or more")
+            nonnegative_integer(name, getattr(self, name))
         check_numbers(self, ("gamma", "epsilon", "start_beta"))
         if not self.betas or not np.all(np.diff(self.betas) > 0) or not np.all(np.isfinite(self.betas)):
             raise fail("betas", self.betas, "at least one value, in ascending order")
@@ -150,7 +152,7 @@ def trajectory(
             "errors": ("exponent", verdict.errors, {"long_name": "standard error of the exponent"}),
             "regime": verdict.name,
             "period": verdict.period or 0,
-            "dimension": kaplan_yorke(verdict.exponents),
+            "dimension": kaplan_yorke_dimension(verdict.exponents, ZERO),
             "steps_run": verdict.steps,
             "verdicts": "; ".join(f"{steps}: {name}" for steps, name in verdict.changes),
             "window_regime": ("window", [REGIMES[code] for code in codes]),
@@ -176,18 +178,3 @@ def _from_windows(config: TrajectoriesConfig, beta: float, start: Window) -> tup
         found = attractors(model, states[phase::context], steps=10_000, transient=config.transient, longest_period=2000)
         codes[phase::context], periods[phase::context] = found.regime.values, found.period.values
     return codes, periods
-
-
-def kaplan_yorke(exponents: np.ndarray) -> float:
-    """The dimension that exponents, largest first, give an attractor; rounding below 1e-3 counts as 0.
-
-    Example:
-        >>> kaplan_yorke(np.array([0.1, -0.4])), kaplan_yorke(np.array([-0.1, -0.4]))
-        (1.25, 0.0)
-    """
-    sums = np.cumsum(np.where(np.abs(exponents) < 1e-3, 0.0, exponents))
-    above = np.flatnonzero(sums >= 0)
-    if not len(above):
-        return 0.0
-    last = int(above[-1])
-    return float("nan") if last + 1 == len(sums) else last + 1 + float(sums[last] / abs(exponents[last + 1]))

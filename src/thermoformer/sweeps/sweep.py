@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 
 from .. import __version__
-from .._validation import fail, one_of, positive_number
+from .._validation import fail, nonnegative_integer, one_of, positive_number
 from .executors import run_here, run_in_processes
 from .grid import Grid, Task
 from .store import DONE, FAILED, TO_DO, StoreError, SweepStore
@@ -91,9 +91,7 @@ class Sweep:
         self.grid = Grid(grid, batch)
         self.store = SweepStore(store)
         self.axes = dict(axes or {})
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise fail("seed", repr(seed), "a whole number, zero or more")
-        self.seed = int(seed)
+        self.seed = nonnegative_integer("seed", seed)
         seeded = _check_arguments(function, self.grid, dict(fixed or {}))
         self.work = Work(function, dict(fixed or {}), seeded, vectorised, allow_nan)
 
