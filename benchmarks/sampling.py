@@ -52,12 +52,18 @@ def main() -> None:
     parser.add_argument("--widths", type=int, nargs="+", default=[10, 100])
     parser.add_argument("--draws", type=int, default=500, help="draws per chain of the exact sampler")
     parser.add_argument("--gibbs-draws", type=int, default=2000)
-    parser.add_argument("--nuts-draws", type=int, default=100)
-    parser.add_argument("--nuts-warmup", type=int, default=200)
+    parser.add_argument("--nuts-draws", type=int, nargs="+", default=[100], help="one number, or one for each width")
+    parser.add_argument("--nuts-warmup", type=int, nargs="+", default=[200], help="one number, or one for each width")
     parser.add_argument(
         "--no-nuts-above", type=int, default=1000, help="leave NUTS over all weights out beyond this width"
     )
     options = parser.parse_args()
+    dear = {}
+    for name in ("nuts_draws", "nuts_warmup"):
+        given = getattr(options, name)
+        if len(given) not in (1, len(options.widths)):
+            parser.error(f"--{name.replace('_', '-')}: one number, or one for each of {len(options.widths)} widths")
+        dear[name] = dict(zip(options.widths, given * len(options.widths) if len(given) == 1 else given, strict=True))
     warnings.simplefilter("ignore", SamplingWarning)  # the table says which chains have mixed
     features, every_label = markov(150)
     training, labels, few = features[:100], every_label[:100], features[100:]
@@ -76,7 +82,13 @@ def main() -> None:
         rates["gibbs", width], _ = measure("Gibbs, all weights", width, sweeps, few, variance)
         if width <= options.no_nuts_above:
             whole = sample_weights_on_paths(
-                arch, training, labels, method="nuts", draws=options.nuts_draws, warmup=options.nuts_warmup, **given
+                arch,
+                training,
+                labels,
+                method="nuts",
+                draws=dear["nuts_draws"][width],
+                warmup=dear["nuts_warmup"][width],
+                **given,
             )
             rates["nuts", width], _ = measure("NUTS, all weights", width, whole, few, variance)
     print()
