@@ -36,6 +36,12 @@ def faulty(a, b, seed):
     return plain(a, b, seed)
 
 
+def deadly(a, b, seed):
+    if (a, b) == (4.0, 3):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return plain(a, b, seed)
+
+
 def mended(a, b, seed):
     return plain(a, b, seed)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from thermoformer._progress import silent
 from thermoformer.dynamics import REGIMES, Features, MeanField, orbit, orbit_diagram
 from thermoformer.experiments import EXPERIMENTS, finite_size, orbit_diagram_zoom, phase_diagram, trajectories
 from thermoformer.experiments import orbit_diagram as diagram_experiment
@@ -24,7 +25,6 @@ from thermoformer.experiments.orbit_diagram import (
 from thermoformer.experiments.orbit_diagram_report import period_windows, summary
 from thermoformer.experiments.paper_dynamics import in_parts, paper_start
 from thermoformer.experiments.phase_diagram import PhaseDiagramConfig, phase_diagram_data, run_phase_diagram
-from thermoformer.experiments.progress import silent
 from thermoformer.experiments.trajectories import TrajectoriesConfig, run_trajectories
 
 from .test_page import assert_self_contained

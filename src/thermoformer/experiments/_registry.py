@@ -6,7 +6,7 @@ import importlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from .progress import Progress
+from .._progress import Progress
 
 
 @dataclass(frozen=True)

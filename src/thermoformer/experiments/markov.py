@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from .._progress import Progress, silent
 from .._validation import fail, nonnegative_number, positive_integer, real_array
 from ..learning import (
     Architecture,
@@ -25,7 +26,6 @@ from ..learning import (
 from ..learning.comparison import Comparison
 from ..tasks import HiddenMarkovTask
 from . import store
-from .progress import Progress, silent
 from .sampled import FINITE_WIDTH_NAMES, beside_theory, finite_width_variables, whole_key
 from .threads import in_threads, usual_workers, within
 

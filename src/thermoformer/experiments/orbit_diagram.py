@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from .._progress import Progress, silent
 from .._validation import fail, nonnegative_integer, positive_integer, positive_number
 from ..dynamics import Bifurcation, Window, bifurcation_point, orbit
 from ..dynamics import orbit_diagram as diagram_of
 from . import store
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, in_parts, paper_model, paper_start, usual_parts
-from .progress import Progress, silent
 
 # The 4-cycle of the positions is stable at one end and unstable at the other.
 BIFURCATION_BRACKET, POSITIONS = (1.24, 1.25), 4

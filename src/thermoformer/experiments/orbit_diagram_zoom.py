@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .._progress import Progress
 from .orbit_diagram import OrbitDiagramConfig, run_orbit_diagram
-from .progress import Progress
 
 
 def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:

@@ -10,10 +10,10 @@ import jax
 import numpy as np
 import xarray as xr
 
+from .._progress import Progress
 from .._validation import fail, real_array
 from ..dynamics import Features, MeanField, Window, orbit
 from . import store
-from .progress import Progress
 
 PAPER = "Poc-López, Aguilera, Dynamical mean-field theory of self-attention neural networks, arXiv 2406.07247"
 GAMMA, EPSILON = 220.0, 0.02

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from .._progress import Progress, silent
 from .._validation import fail, nonnegative_integer, positive_integer
 from ..dynamics import phase_diagram as diagram_of
 from . import store
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, in_parts, paper_model, paper_start, usual_parts
-from .progress import Progress, silent
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 import jax
 
+from .._progress import Progress
 from .._validation import positive_integer
 from ..learning import SamplingWarning
-from .progress import Progress
 
 
 def in_threads(tasks: Sequence[Callable[[Progress], Any]], progress: Progress, workers: int) -> list[Any]:
