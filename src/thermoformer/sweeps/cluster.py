@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from .._validation import fail, positive_integer
@@ -20,6 +21,9 @@ from .work import PointResult, Work, run_points
 
 # Tasks per thread of the cluster that are handed over at once: one runs, the next waits beside it.
 AHEAD = 3
+# Quick tasks are handed over in bundles that keep a worker busy for about this long, in seconds: a message costs
+# milliseconds.
+BUSY, LARGEST_BUNDLE = 0.1, 100
 # How often to look whether workers came or the scheduler is gone, in seconds.
 LOOK = 1.0
 # How long to knock at an address, in seconds.
@@ -41,6 +45,10 @@ class _Share:
     @property
     def complete(self) -> bool:
         return len(self.results) == len(self.task.chosen)
+
+
+# A task, or some of its points.
+_Piece = tuple[_Share, list[int]]
 
 
 def run_on_dask(
@@ -76,68 +84,74 @@ class _Run:
         self.name = f"sweep-{uuid.uuid4().hex[:12]}"
         self.sent = _packed(work)
         self.back: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.running: dict[Any, tuple[_Share, list[int]]] = {}
+        self.running: dict[Any, list[_Piece]] = {}
         self.suspects: list[tuple[_Share, int]] = []
         self.alone = False
         self.handed, self.room, self.looked = 0, 1, 0.0
+        self.bundle = 1
 
     def finished(self, source: Iterator[Task]) -> Iterator[Finished]:
         """Hands tasks over as there is room, and yields them as they come back."""
         try:
             while True:
                 self._look()
-                while len(self.running) < self.room and (task := next(source, None)) is not None:
-                    self._hand_over(_Share(task, seeds_of(task, self.seed)), list(range(len(task.chosen))))
+                while len(self.running) < self.room and (some := list(islice(source, self.bundle))):
+                    shares = [_Share(task, seeds_of(task, self.seed)) for task in some]
+                    self._hand_over([(share, list(range(len(share.seeds)))) for share in shares])
                 if not self.running and self.suspects:
                     self.alone = True
                     share, place = self.suspects.pop()
-                    self._hand_over(share, [place])
+                    self._hand_over([(share, [place])])
                 if not self.running:
                     return
                 try:
                     future = self.back.get(timeout=LOOK)
                 except queue.Empty:
                     continue
-                if (share := self._take(future)) is not None:
+                for share in self._take(future):
                     yield share.task, [share.results[place] for place in range(len(share.results))]
         finally:
             with contextlib.suppress(Exception):  # of a cluster that is gone nothing can be cancelled
                 self.client.cancel(list(self.running), force=True)
 
-    def _hand_over(self, share: _Share, places: list[int]) -> None:
+    def _hand_over(self, pieces: list[_Piece]) -> None:
         self.handed += 1
-        points = [share.task.to_run[place] for place in places]
-        seeds = [share.seeds[place] for place in places]
-        key = f"{self.name}-{share.task.number}-{self.handed}"
-        given = (self.sent, points, seeds, self.time_limit, self.name)
-        future = self.client.submit(_on_worker, *given, key=key, pure=False)
-        self.running[future] = share, places
+        given = [
+            ([share.task.to_run[place] for place in places], [share.seeds[place] for place in places])
+            for share, places in pieces
+        ]
+        key = f"{self.name}-{self.handed}"
+        future = self.client.submit(_on_worker, self.sent, given, self.time_limit, self.name, key=key, pure=False)
+        self.running[future] = pieces
         future.add_done_callback(self.back.put)
 
-    def _take(self, future: Any) -> _Share | None:
-        """What a task came back with; its share where that is complete by now."""
+    def _take(self, future: Any) -> list[_Share]:
+        """What a bundle of tasks came back with: the shares that are complete by now."""
         from distributed import KilledWorker
 
-        share, places = self.running.pop(future)
+        pieces = self.running.pop(future)
         if future.status == "finished":
             try:
-                found = future.result()
+                found, seconds = future.result()
             except Exception as error:  # it was there a moment ago: the scheduler is going
                 self._lost(error)
                 raise
-            share.results |= dict(zip(places, found, strict=True))
+            self.bundle = min(max(round(BUSY * len(pieces) / max(seconds, 1e-9)), 1), LARGEST_BUNDLE, 2 * self.bundle)
+            for (share, places), results in zip(pieces, found, strict=True):
+                share.results |= dict(zip(places, results, strict=True))
         elif future.status == "error":
             error = future.exception()
             if not isinstance(error, KilledWorker):
                 raise _unusable(error, self.work) from error
-            if not self.alone:
-                self.suspects += [(share, place) for place in places]
-            else:
+            if self.alone:
+                (share, places) = pieces[0]
                 share.results[places[0]] = PointResult({}, f"RuntimeError: the worker died every time ({error})", 0.0)
+            else:
+                self.suspects += [(share, place) for share, places in pieces for place in places]
         else:  # cancelled or lost: the scheduler forgot it, or there is none any more
             self._lost(None)
-            self._hand_over(share, places)
-        return share if share.complete else None
+            self._hand_over(pieces)
+        return [share for share, _ in pieces if share.complete]
 
     def _look(self) -> None:
         """Whether the scheduler is there, and how many tasks its workers can have at once."""
@@ -173,15 +187,22 @@ def _packed(work: Work) -> bytes:
 
 
 def _on_worker(
-    sent: bytes, points: list[dict[str, Any]], seeds: list[int], time_limit: float | None, run: str
-) -> list[PointResult]:
-    """What a worker does with a task."""
+    sent: bytes, given: list[tuple[list[dict[str, Any]], list[int]]], time_limit: float | None, run: str
+) -> tuple[list[list[PointResult]], float]:
+    """What a worker does with a bundle of tasks: their results, and the seconds it took."""
     from distributed.protocol.pickle import loads
 
+    began = time.perf_counter()
     if run not in _works:
         _works.clear()
         _works[run] = loads(sent)
-    work = _works[run]
+    results = [_finished(_works[run], points, seeds, time_limit, run) for points, seeds in given]
+    return results, time.perf_counter() - began
+
+
+def _finished(
+    work: Work, points: list[dict[str, Any]], seeds: list[int], time_limit: float | None, run: str
+) -> list[PointResult]:
     if time_limit is None:
         return list(run_points(work, points, seeds))
     if multiprocessing.current_process().daemon:

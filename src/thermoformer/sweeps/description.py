@@ -9,6 +9,7 @@ import json
 import platform
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib import metadata
@@ -52,8 +53,11 @@ def now() -> str:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Where a function is found, as "module:name"."""
-    return f"{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}"
+    """Where a function is found, as "module:name"; of a script that was run, the module is named after its file."""
+    module = function.__module__
+    if module == "__main__" and (file := getattr(sys.modules.get(module), "__file__", None)):
+        module = Path(file).stem
+    return f"{module}:{getattr(function, '__qualname__', type(function).__name__)}"
 
 
 def found_function(name: str) -> Callable[..., Any]:

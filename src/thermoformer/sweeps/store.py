@@ -234,6 +234,18 @@ class SweepStore:
             file.flush()
             yield
 
+    def writer(self) -> str:
+        """Who is writing to the folder now, in words; empty where nobody is."""
+        try:
+            with (self.folder / ".lock").open("r", encoding="utf-8") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except OSError:
+                    return file.read().strip() or "another process"
+        except OSError:  # none has ever written, or we may not look
+            pass
+        return ""
+
     def _group(self, mode: Any) -> Any:
         try:
             return zarr.open_group(self.data, mode=mode)
