@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol
 
 from rich.console import Console
@@ -27,6 +28,10 @@ class Progress(Protocol):
 
 def silent(done: int, total: int, message: str) -> None:
     """Progress for those who asked for none."""
+
+
+# Where the function of a sweep may report what it does within a point: a message in the bar of a run in this process.
+inside: ContextVar[Progress] = ContextVar("inside", default=silent)
 
 
 @contextmanager

@@ -45,17 +45,27 @@ def _top(
     pass
 
 
+ExecutorName = Annotated[
+    Literal["local", "processes", "dask"], typer.Option("--executor", help="Where the points of a sweep run.")
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes.  [default: as many as cores]")]
+ClusterAddress = Annotated[str | None, typer.Option(help="Address of a dask scheduler.")]
+
+
 @app.command()
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="The experiment; without it, the list of experiments.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small size: seconds to minutes, as the list says.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for what it writes.  [default: results/NAME]")] = None,
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    cluster: ClusterAddress = None,
 ) -> None:
     """Run an experiment by name, or list them."""
     folder = out or Path("results") / (name or "")
     with _plain_errors(kept=folder):
-        from .experiments import EXPERIMENTS, console_progress
+        from .experiments import EXPERIMENTS, Executor, console_progress
 
         if name is None:
             table = Table("name", "what it shows", "quick")
@@ -66,7 +76,8 @@ def reproduce(
         if name not in EXPERIMENTS:
             _stop(f"experiment: got {name!r}; expected one of {', '.join(EXPERIMENTS)}", BAD_INPUT)
         with console_progress(messages) as progress:
-            page = EXPERIMENTS[name].run(folder, quick=quick, seed=seed, progress=progress)
+            where = Executor(executor, workers, cluster)
+            page = EXPERIMENTS[name].run(folder, quick=quick, seed=seed, executor=where, progress=progress)
         screen.print(Text(f"Page: {page}"), soft_wrap=True)
 
 
@@ -220,9 +231,9 @@ def resume(
     function: Annotated[
         str | None, typer.Option(help="module:name of the function; needed unless it is of this library.")
     ] = None,
-    executor: Annotated[Literal["local", "processes", "dask"], typer.Option(help="Where points run.")] = "local",
-    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes.  [default: as many as cores]")] = None,
-    cluster: Annotated[str | None, typer.Option(help="Address of a dask scheduler.")] = None,
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    cluster: ClusterAddress = None,
     time_limit: Annotated[float | None, typer.Option(help="Seconds that a point may take.")] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed points again.")] = False,
     accept_changes: Annotated[

@@ -5,5 +5,6 @@
 
 from .._progress import Progress, console_progress
 from ._registry import EXPERIMENTS, Experiment
+from .executor import Executor
 
-__all__ = ["EXPERIMENTS", "Experiment", "Progress", "console_progress"]
+__all__ = ["EXPERIMENTS", "Executor", "Experiment", "Progress", "console_progress"]

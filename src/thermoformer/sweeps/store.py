@@ -139,10 +139,10 @@ class SweepStore:
         found = np.full(grid.shape, TO_DO, np.int8)
         for task in grid:
             try:
-                chunk = np.fromfile(self._chunk_file(array, task), np.int8)
+                chunk = np.fromfile(self._chunk_file(array, task), np.int8).reshape(grid.chunks)
             except FileNotFoundError:
                 continue
-            found[task.region] = chunk[: len(task.points)].reshape(found[task.region].shape)
+            found[task.region] = chunk[_corner(task)]
         return found
 
     def write(self, task: Task, results: Sequence[PointResult], axes: Mapping[str, tuple[str, ...]]) -> int:
@@ -176,6 +176,7 @@ class SweepStore:
             return
         inner = array.shape[len(task.region) :]
         region = (*task.region, *(slice(None) for _ in inner))
+        shape = (*task.shape, *inner)
         if len(values) == len(task.points):
             block = np.stack([np.asarray(values[number], array.dtype) for number in range(len(task.points))])
         else:
@@ -183,11 +184,11 @@ class SweepStore:
             for number, value in values.items():
                 block[number] = value
         if not _is_plain(array):
-            array[region] = block.reshape(*(1 for _ in task.region[:-1]), len(task.points), *inner)
+            array[region] = block.reshape(shape)
             return
         # A chunk at the end of an axis is as large as any other.
-        chunk = np.full((array.chunks[len(task.region) - 1], *inner), array.fill_value, array.dtype.newbyteorder("<"))
-        chunk[: len(block)] = block
+        chunk = np.full(array.chunks, array.fill_value, array.dtype.newbyteorder("<"))
+        chunk[_corner(task)] = block.reshape(shape)
         _write_whole(self._chunk_file(array, task), chunk.tobytes())
 
     def _chunk_file(self, array: Any, task: Task) -> Path:
@@ -213,7 +214,7 @@ class SweepStore:
         kept = {name: json.dumps(description[name]) for name in ("versions", "fixed", "runs") if name in description}
         for name in ("function", "seed", "revision", "created"):
             kept[name] = str(description.get(name, ""))
-        return opened.assign_attrs(kept)
+        return opened[sorted(str(name) for name in opened.data_vars)].assign_attrs(opened.attrs | kept)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -288,6 +289,9 @@ class SweepStore:
             kind = str if value.dtype.kind == "U" else value.dtype
             given = {"dimension_names": (name,), "overwrite": True}
             group.create_array(name, shape=value.shape, dtype=kind, **given)[:] = value
+        for name, attributes in result.attributes.items():
+            if attributes and (not name or name in group):
+                (group[name] if name else group).update_attributes(attributes)
 
     def _make_axes(self, group: Any, grid: Grid) -> None:
         for name, values in grid.axes.items():
@@ -348,6 +352,11 @@ class SweepStore:
     def _half_made(self, names: Sequence[str]) -> bool:
         """Whether a run was killed while it made this folder: nothing but an empty group."""
         return set(names) <= {self.data.name}
+
+
+def _corner(task: Task) -> tuple[slice, ...]:
+    """Where the points of a task are in its chunk, which is larger at the ends of the axes."""
+    return tuple(slice(count) for count in task.shape)
 
 
 def _is_plain(array: Any) -> bool:

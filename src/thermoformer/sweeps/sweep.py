@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from .._progress import Progress, shown_progress
+from .._progress import Progress, inside, shown_progress
 from .._validation import fail, nonnegative_integer, one_of, positive_integer, positive_number
 from .cluster import run_on_dask
 from .description import CHANGEABLE, IDENTITY, describe, fixed_values, found_function, is_longer, now
@@ -53,7 +53,8 @@ class Sweep:
         grid: values by name.
         store: the folder; one that holds a part of this sweep is gone on with. Values may be added at the ends of axes.
         fixed: arguments that are the same at every point.
-        batch: points that are run, and written, together: neighbours along the last axis of the grid.
+        batch: points that are run, and written, together: so many neighbours along the last axis of the grid, or along
+            each axis that is named.
         vectorised: the function takes arrays, [point] for each argument, and returns arrays with such a first axis.
         axes: names of the axes of results, by name; a Dataset names its own.
         seed: where the seeds of the points derive from.
@@ -76,7 +77,7 @@ class Sweep:
         store: str | Path,
         *,
         fixed: Mapping[str, Any] | None = None,
-        batch: int = 1,
+        batch: int | Mapping[str, int] = 1,
         vectorised: bool = False,
         axes: Mapping[str, tuple[str, ...]] | None = None,
         seed: int = 0,
@@ -121,6 +122,7 @@ class Sweep:
         cluster: Any = None,
         devices: int | None = None,
         time_limit: float | None = None,
+        only: Mapping[str, Any] | None = None,
         retry: bool = False,
         accept_changes: bool = False,
         progress: Progress | bool | None = None,
@@ -137,6 +139,7 @@ class Sweep:
             devices: for local: how many JAX devices share the work; points of a vectorised task spread over them, other
                 tasks one to each. One where absent.
             time_limit: seconds that a point may take (a task, for a vectorised function); not with local.
+            only: values by name: run these alone, and leave the rest for another time.
             retry: run points again that failed before.
             accept_changes: go on though function, versions or fixed arguments have changed since the store was made.
             progress: called as progress(done, total, message). Where absent, a bar in a terminal or notebook; False for
@@ -144,24 +147,29 @@ class Sweep:
         """
         one_of("executor", executor, EXECUTORS)
         start = self._executor(executor, workers, cluster, devices, time_limit)
+        asked = self._asked(only)
         with self.store.lock():
             self._open(accept_changes)
             status = self.store.status()
             self.store.begin()
-            finished = start(self._open_tasks(status, retry))
-            count, failed = int((status == DONE).sum()), 0 if retry else int((status == FAILED).sum())
-            record, before = {"began": now(), "executor": executor, "devices": []}, count + failed
-            began = time.monotonic()
+            wanted = np.isin(status, (TO_DO, FAILED) if retry else (TO_DO,)) & asked
+            finished = start(self._tasks(wanted))
+            record = {"began": now(), "executor": executor, "devices": []}
+            points, count = int(asked.sum()), int(((status == DONE) & asked).sum())
+            failed = int(((status == FAILED) & asked & ~wanted).sum())
+            before, began = count + failed, time.monotonic()
             with shown_progress(progress) as report:
-                report(before, self.grid.size, "starting")
+                report(before, points, "starting")
+                token = inside.set(lambda done, total, message: report(count + failed, points, message))
                 try:
                     for task, results in finished:
                         bad = self.store.write(task, results, self.axes)
                         self._note(record, {result.device for result in results})
                         failed, count = failed + bad, count + len(results) - bad
                         rate = (count + failed - before) / max(time.monotonic() - began, 1e-9)
-                        report(count + failed, self.grid.size, _message(count, failed, rate, self.grid.size))
+                        report(count + failed, points, _message(count, failed, rate, points))
                 finally:
+                    inside.reset(token)
                     close = getattr(finished, "close", None)
                     if close is not None:
                         close()
@@ -203,12 +211,31 @@ class Sweep:
             return lambda tasks: run_here(replace(self.work, devices=count), tasks, self.seed)
         return lambda tasks: run_on_devices(self.work, tasks, self.seed, count)
 
-    def _open_tasks(self, status: np.ndarray, retry: bool) -> Iterator[Task]:
+    def _asked(self, only: Mapping[str, Any] | None) -> np.ndarray:
+        """Which points are to be run, of all of the grid."""
+        asked = np.ones(self.grid.shape, bool)
+        for name, values in (only or {}).items():
+            if name not in self.grid.axes:
+                raise fail("only", repr(name), f"axes of the grid: {', '.join(self.grid.names)}")
+            along = self.grid.axes[name]
+            if not np.isin(values, along).all():
+                raise fail(f"only[{name!r}]", _short(values), "values of the grid")
+            shape = [len(along) if axis == name else 1 for axis in self.grid.names]
+            asked &= np.isin(along, values).reshape(shape)
+        return asked
+
+    def _tasks(self, wanted: np.ndarray) -> Iterator[Task]:
         """Tasks with a point to run, and which of their points."""
-        wanted = np.isin(status, (TO_DO, FAILED) if retry else (TO_DO,))
         for task in self.grid:
             if (chosen := np.flatnonzero(wanted[task.region])).size:
                 yield task.only(chosen)
+
+    def changes(self) -> list[str]:
+        """What differs from the sweep that the folder holds: nothing where it holds none, or this one."""
+        if not self.store.exists():
+            return []
+        found, mine = self.store.description(), describe(self.work, self.grid, self.seed, self.axes)
+        return [name for name in (*IDENTITY, *CHANGEABLE) if found.get(name) != mine[name]]
 
     def _open(self, accept_changes: bool) -> None:
         """Makes the folder, or sees to it that it is the one of this sweep."""
@@ -227,7 +254,7 @@ class Sweep:
                     f"store: got {self.store.folder} with another {name} ({_short(found.get(name))}); "
                     f"expected {_short(description[name])}, or another folder"
                 )
-        changed = [name for name in CHANGEABLE if found.get(name) != description[name]]
+        changed = [name for name in self.changes() if name in CHANGEABLE]
         if changed and not accept_changes:
             what = ", ".join(f"{name} {_short(found.get(name))}" for name in changed)
             raise StoreError(

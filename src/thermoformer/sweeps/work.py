@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .._plain import plain
+
 # The end of a traceback says what went wrong; all of it may be long.
 LONGEST_ERROR = 4000
 
@@ -46,6 +48,7 @@ class PointResult:
         seconds: how long it took.
         axes: names of the axes of the values, where the function returned a Dataset.
         coordinates: values along those axes, [value] by name.
+        attributes: what it says about its variables, by name; about the whole under the empty name.
         device: what it ran on, where it used JAX.
     """
 
@@ -54,6 +57,7 @@ class PointResult:
     seconds: float
     axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     coordinates: Mapping[str, np.ndarray] = field(default_factory=dict)
+    attributes: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     device: str = ""
 
 
@@ -64,6 +68,7 @@ class _Found:
     values: dict[str, np.ndarray]
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     coordinates: dict[str, np.ndarray] = field(default_factory=dict)
+    attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def run_points(work: Work, points: list[dict[str, Any]], seeds: list[int]) -> Iterator[PointResult]:
@@ -117,9 +122,8 @@ def _together(work: Work, points: list[dict[str, Any]], seeds: list[int]) -> lis
     axes = {name: named[1:] for name, named in found.axes.items()}
     inner = {name for named in axes.values() for name in named}
     coordinates = {name: array for name, array in found.coordinates.items() if name in inner}
-    return [
-        _Found({name: array[number] for name, array in values.items()}, axes, coordinates) for number in range(count)
-    ]
+    rows = ({name: array[number] for name, array in values.items()} for number in range(count))
+    return [_Found(row, axes, coordinates, found.attributes) for row in rows]
 
 
 def _spread(given: Mapping[str, np.ndarray], devices: int) -> dict[str, Any]:
@@ -133,10 +137,12 @@ def _spread(given: Mapping[str, np.ndarray], devices: int) -> dict[str, Any]:
 
 
 def _arrays(found: Any) -> _Found:
-    axes, coordinates = {}, {}
+    axes, coordinates, attributes = {}, {}, {}
     if hasattr(found, "data_vars"):  # an xarray Dataset
         axes = {str(name): tuple(str(axis) for axis in variable.dims) for name, variable in found.data_vars.items()}
         coordinates = {str(name): index.values for name, index in found.coords.items() if name in found.dims}
+        attributes = {str(name): _plain_attributes(found[name].attrs) for name in found.variables}
+        attributes[""] = _plain_attributes(found.attrs)
         found = {str(name): variable.values for name, variable in found.data_vars.items()}
     if not isinstance(found, Mapping) or not found:
         raise TypeError(f"function: returned {type(found).__name__}; expected arrays or numbers by name")
@@ -144,7 +150,12 @@ def _arrays(found: Any) -> _Found:
     for name, array in arrays.items():
         if array.dtype.kind not in "fiubcU":
             raise TypeError(f"{name}: returned values of type {array.dtype}; expected numbers or strings")
-    return _Found(arrays, axes, {name: _plain_text(array) for name, array in coordinates.items()})
+    return _Found(arrays, axes, {name: _plain_text(array) for name, array in coordinates.items()}, attributes)
+
+
+def _plain_attributes(attributes: Mapping[Any, Any]) -> dict[str, Any]:
+    """Attributes as JSON has them; arrays become lists, and what JSON does not have becomes text."""
+    return {str(name): plain(value) for name, value in attributes.items()}
 
 
 def _plain_text(array: np.ndarray) -> np.ndarray:
@@ -159,7 +170,7 @@ def _checked(found: _Found, work: Work, seconds: float) -> PointResult:
         for name, array in found.values.items():
             if array.dtype.kind in "fc" and np.isnan(array).any():
                 return PointResult({}, f"ValueError: {name} is NaN (allow_nan=True takes it for a result)", seconds)
-    return PointResult(found.values, "", seconds, found.axes, found.coordinates, _device_name())
+    return PointResult(found.values, "", seconds, found.axes, found.coordinates, found.attributes, _device_name())
 
 
 def _trace() -> str:
