@@ -163,6 +163,39 @@ def test_a_point_that_kills_every_worker(tmp_path, undisturbed):
     assert "the worker died every time" in sweep.errors()[(4.0, 3)]
 
 
+# What a login node has, as far as dask-jobqueue asks for it: a queue that starts every job at once, here.
+SBATCH = """#!/bin/sh
+setsid sh "$1" >"{folder}/job-$$.log" 2>&1 &
+echo $! >>"{folder}/jobs"
+echo "Submitted batch job $!"
+"""
+SCANCEL = """#!/bin/sh
+for job in "$@"; do kill -- -"$job"; done
+"""
+
+
+def test_jobs_of_a_queue(tmp_path, monkeypatch, undisturbed):
+    """The example of the documentation, with a stand-in for the commands of Slurm: dask-jobqueue writes real jobs."""
+    jobqueue = pytest.importorskip("dask_jobqueue", reason="needs the extra `cluster`")
+    for name, text in (("sbatch", SBATCH), ("scancel", SCANCEL)):
+        (tmp_path / name).write_text(text.format(folder=tmp_path) if name == "sbatch" else text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with jobqueue.SLURMCluster(
+        cores=1,
+        memory="1 GB",
+        walltime="00:10:00",
+        python=sys.executable,
+        job_script_prologue=[f"export PYTHONPATH={HERE}"],
+        log_directory=str(tmp_path),
+        scheduler_options={"dashboard_address": ":0"},
+    ) as queue:
+        assert "#SBATCH -t 00:10:00" in queue.job_script()
+        queue.scale(jobs=2)
+        found = Sweep(functions.plain, GRID, tmp_path / "s", batch=2).run("dask", cluster=queue)
+    assert same(found, undisturbed) and len((tmp_path / "jobs").read_text().split()) >= 1
+
+
 def test_bad_clusters(tmp_path):
     sweep = Sweep(functions.plain, GRID, tmp_path / "s")
     with pytest.raises(ValueError, match="cluster: got 'tcp://127.0.0.1:1' .*expected the address of a dask scheduler"):
