@@ -262,6 +262,19 @@ def diagram(values: int, transient: int, steps: int) -> None:
             print(f"({times[0]:.1f} s the first time), {rate:.3g} steps/s{extra}", flush=True)
 
 
+def whole_spectrum(values: int, steps: int) -> None:
+    """A few steps of the diagram of the larger network with all of its exponents: the whole would take long."""
+    model = models()["B = 5"]
+    given = {"steps": steps, "transient": 0, "k": None, "longest_period": 0, "limits": (-1.0, 1.0)}
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        found = orbit_diagram(model, model.window(), "beta", np.linspace(0.0, 3.0, values), **given)
+        times.append(time.perf_counter() - began)
+    rate = values * steps / min(times[1:])
+    print(f"context 32, {values} × {steps} steps, {found.sizes['exponent']} exponents: {rate:.3g} steps/s", flush=True)
+
+
 def phases(side: int, transient: int, steps: int) -> None:
     model = MeanField(Features.paper(), beta=3.0, gamma=220.0, epsilon=0.02)
     start = orbit(model, model.token(), steps=1, transient=10_003).final_state
@@ -288,6 +301,7 @@ def main() -> None:
     if options.diagram:
         phases(200, 20_000, 4_000)
         diagram(options.values, options.transient, options.steps)
+        whole_spectrum(options.values, 60)
         return
     agreement()
     rates(options.lanes, options.scale)
