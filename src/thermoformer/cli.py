@@ -178,7 +178,7 @@ def train(
     key_size: Annotated[int | None, typer.Option(help="Rows of the query and key weights.  [default: 128]")] = None,
     steps: Annotated[int | None, typer.Option(help="Batches seen.  [default: 41000]")] = None,
     batch: Annotated[int | None, typer.Option(help="Sequences in a batch.  [default: 128]")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Rate of Adam.  [default: 0.003]")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Rate of Adam.  [default: 0.001]")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and sequences.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for what it writes.  [default: results/train-TASK]")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small network on a few characters.")] = False,

@@ -36,8 +36,8 @@ _BATCH_OF_SEQUENCES = 128
 class OneShotTrainingConfig:
     """Everything that decides a trained network.
 
-    The published run has 41 000 batches of 128, Adam at 3e-4 and images of three channels. Here the images have one,
-    the rate is that of weights over the root of their fan-in, and Q and K start small: from uniform attention.
+    Batches, steps, weight decay and sizes are the published ones. Other than there, images have one channel, the rate
+    (of weights over the root of their fan-in) rises and falls, gradients are cut, and rotations add training classes.
 
     Arguments:
         heads: heads of each layer.
@@ -45,7 +45,10 @@ class OneShotTrainingConfig:
         key_size: G.
         steps, batch: how many batches, and sequences in each.
         seed: of the initial weights and of the sequences; the split by character is always the same.
+        learning_rate, weight_decay, clip, warmup, scale, key_scale, validate_every, checkpoint_every: as in
+            `TrainingSettings`.
         rotations: turned characters are training classes of their own; validation and test have none.
+        channels: of the images, 1 or 3.
         classes: characters for training, validation and test.
         characters: how many characters are read; all where none is given.
         validation_sequences, test_sequences: how many of each; the second also for images of another world.
@@ -61,9 +64,11 @@ class OneShotTrainingConfig:
     steps: int = 41_000
     batch: int = 128
     seed: int = 0
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-3
     weight_decay: float = 5e-5
+    clip: float | None = 1.0
     warmup: int = 1000
+    scale: float = 1.0
     key_scale: float = 0.5
     validate_every: int = 500
     checkpoint_every: int = 1000
@@ -83,23 +88,24 @@ class OneShotTrainingConfig:
         self.settings()
 
     @classmethod
-    def quick(cls, **changes: Any) -> OneShotTrainingConfig:
-        """A small network on a few characters, for a look in well under a minute."""
-        small: dict[str, Any] = {"heads": (2, 2), "width": 32, "key_size": 16, "steps": 400, "batch": 64}
-        small |= {"warmup": 20, "validate_every": 100, "checkpoint_every": 100}
-        small |= {"characters": 100, "classes": (60, 20, 20), "validation_sequences": 256, "test_sequences": 512}
-        changes = {name: value for name, value in changes.items() if value is not None}
-        if "steps" in changes:
-            small["warmup"] = min(20, positive_integer("steps", changes["steps"]) // 2)
-        return cls(**(small | changes))
+    def full(cls, **changes: Any) -> OneShotTrainingConfig:
+        """The published size, but for the changes that are not None."""
+        return cls._changed({}, changes)
 
     @classmethod
-    def full(cls, **changes: Any) -> OneShotTrainingConfig:
-        """The published size, but for what is given and not None."""
-        changes = {name: value for name, value in changes.items() if value is not None}
-        if "steps" in changes:
-            changes["warmup"] = min(1000, positive_integer("steps", changes["steps"]) // 10)
-        return cls(**changes)
+    def quick(cls, **changes: Any) -> OneShotTrainingConfig:
+        """A small network on a few characters: enough to see everything run, too little to learn the task."""
+        small: dict[str, Any] = {"heads": (2, 2), "width": 32, "key_size": 16, "steps": 400, "batch": 64}
+        small |= {"validate_every": 40, "checkpoint_every": 40}
+        small |= {"characters": 100, "classes": (60, 20, 20), "validation_sequences": 256, "test_sequences": 512}
+        return cls._changed(small, changes)
+
+    @classmethod
+    def _changed(cls, fields: dict[str, Any], changes: dict[str, Any]) -> OneShotTrainingConfig:
+        fields |= {name: value for name, value in changes.items() if value is not None}
+        if "steps" in fields:
+            fields.setdefault("warmup", min(cls.warmup, positive_integer("steps", fields["steps"]) // 10))
+        return cls(**fields)
 
     def architecture(self) -> Architecture:
         """The sizes of the network."""

@@ -37,7 +37,8 @@ def save_network(network: AttentionNetwork, file: str | Path, *, precision: str 
         True
     """
     one_of("precision", precision, _TYPES)
-    arrays = {name: np.asarray(array).astype(precision) for name, array in _named_arrays(network).items()}
+    with np.errstate(over="ignore"):  # what does not fit is refused below
+        arrays = {name: np.asarray(array).astype(precision) for name, array in _named_arrays(network).items()}
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise fail("precision", f"{precision}, too small for the largest entry of {name}", "float32 or float64")
@@ -70,7 +71,7 @@ def write_arrays(file: Path, kind: str, arrays: Mapping[str, np.ndarray], header
         read_header(file, kind)
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.part")
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     try:
         with part.open("wb") as stream:
             stream.write(save(contiguous, metadata={"kind": kind, "header": json.dumps(dict(header))}))

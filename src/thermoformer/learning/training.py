@@ -58,6 +58,7 @@ class TrainingSettings:
         readout: "mean", "last" or "first" query position.
         learning_rate: Adam's rate, on weights divided by the root of their fan-in.
         weight_decay: times the weights, added to the gradient before Adam.
+        clip: largest norm of the gradient of all weights together; a longer one is cut to it. None cuts nothing.
         warmup: steps over which the rate rises from 0.
         schedule: "cosine" down to 0 at the last step, or "constant".
         scale: standard deviation of the initial V⁰, V and a.
@@ -78,6 +79,7 @@ class TrainingSettings:
     readout: str = "mean"
     learning_rate: float = 3e-4
     weight_decay: float = 5e-5
+    clip: float | None = 1.0
     warmup: int = 0
     schedule: str = "cosine"
     scale: float = 1.0
@@ -94,7 +96,7 @@ class TrainingSettings:
             raise fail("warmup", self.warmup, f"fewer than the {self.steps} steps")
         if self.patience is not None:
             positive_integer("patience", self.patience)
-        for name in ("learning_rate", "scale", "key_scale"):
+        for name in ("learning_rate", "scale", "key_scale", *(() if self.clip is None else ("clip",))):
             positive_number(name, getattr(self, name))
         nonnegative_number("weight_decay", self.weight_decay)
         one_of("readout", self.readout, READOUTS)
@@ -334,7 +336,8 @@ def _optimiser(settings: TrainingSettings) -> optax.GradientTransformation:
         rate = optax.warmup_cosine_decay_schedule(0.0, rate, settings.warmup, settings.steps)
     elif settings.warmup:
         rate = optax.linear_schedule(0.0, rate, settings.warmup)
-    return optax.chain(optax.add_decayed_weights(settings.weight_decay), optax.adam(rate))
+    clip = optax.identity() if settings.clip is None else optax.clip_by_global_norm(settings.clip)
+    return optax.chain(clip, optax.add_decayed_weights(settings.weight_decay), optax.adam(rate))
 
 
 def _training(arch: Architecture, settings: TrainingSettings, state: TrainingState) -> Training:
