@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
+import jax
 import numpy as np
 import pytest
 
@@ -10,6 +8,10 @@ from thermoformer.tasks import OneShotTask, one_shot_tokens
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(0, 256, (6, 5, 32, 32), np.uint8)
+# Batch 4 of part "test" under seed 3: written down so that it can never change unseen.
+EXPECTED_CLASSES = [[4, 2, 4], [2, 4, 2], [5, 1, 1], [2, 5, 5]]
+EXPECTED_DRAWINGS = [[2, 4, 0], [0, 3, 4], [2, 0, 2], [1, 2, 0]]
+EXPECTED_LABELS = [-1.0, 1.0, 1.0, 1.0, 1.0, -1.0, 1.0, -1.0, -1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0, 1.0]
 
 
 def tokens_by_hand(task, images, label_ids):
@@ -29,23 +31,21 @@ def tokens_by_hand(task, images, label_ids):
     return np.array(rows)
 
 
-@pytest.mark.parametrize(
-    ("channels", "patch", "rotations"), [(1, 8, False), (3, 8, False), (1, 16, True), (1, 8, True)]
-)
+@pytest.mark.parametrize(("channels", "patch", "rotations"), [(1, 8, False), (3, 16, True)])
 def test_tokens_are_patches_with_position_and_label(channels, patch, rotations):
     task = OneShotTask(IMAGES, channels=channels, patch=patch, rotations=rotations)
-    x, labels = task.batch(3, 10)
-    assert x.shape == (10, task.tokens, task.token_width) == (10, 3 * (32 // patch) ** 2, channels * patch**2)
-    drawn = task.draw(3, 10)
+    x, labels = task.batch(3, 16)
+    assert x.shape == (16, task.tokens, task.token_width) == (16, 3 * (32 // patch) ** 2, channels * patch**2)
+    x, labels, drawn = jax.device_get((x, labels, task.draw(3, 16)))
     np.testing.assert_array_equal(labels, drawn.labels)
-    for example in range(10):
+    for example in range(16):
         images = [
             np.rot90(IMAGES[kind, drawing], turn)
             for kind, drawing, turn in zip(
-                drawn.classes[example], drawn.drawings[example], np.asarray(drawn.quarter_turns[example]), strict=True
+                drawn.classes[example], drawn.drawings[example], drawn.quarter_turns[example], strict=True
             )
         ]
-        expected = tokens_by_hand(task, images, np.asarray(drawn.label_ids[example]))
+        expected = tokens_by_hand(task, images, drawn.label_ids[example])
         np.testing.assert_allclose(x[example], expected, atol=2e-5)
         given = one_shot_tokens(np.array([images]), drawn.label_ids[example : example + 1], task)
         np.testing.assert_allclose(given[0], expected, atol=2e-5)
@@ -78,19 +78,15 @@ def test_a_batch_is_the_same_whatever_came_before():
         first.batch(number, 16)
     again = OneShotTask(IMAGES)
     np.testing.assert_array_equal(first.batch(4, 16).x, again.batch(4, 16).x)
-    code = (
-        "import numpy as np; from thermoformer.tasks import OneShotTask; random = np.random.default_rng(0)\n"
-        "task = OneShotTask(random.integers(0, 256, (6, 5, 32, 32), np.uint8), part='test', seed=3)\n"
-        "print(task.draw(4, 16).classes.ravel().tolist())"
-    )
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    expected = OneShotTask(IMAGES, part="test", seed=3).draw(4, 16).classes.ravel().tolist()
-    assert printed.strip() == str(expected)
+    # The same in every process and on every machine.
+    drawn = OneShotTask(IMAGES, part="test", seed=3).draw(4, 16)
+    assert drawn.classes[:4].tolist() == EXPECTED_CLASSES and drawn.drawings[:4].tolist() == EXPECTED_DRAWINGS
+    assert drawn.labels.tolist() == EXPECTED_LABELS
 
 
 def test_batches_seeds_and_parts_differ():
     tasks = [OneShotTask(IMAGES), OneShotTask(IMAGES, seed=1), OneShotTask(IMAGES, part="test")]
-    draws = [task.draw(0, 64) for task in tasks] + [tasks[0].draw(1, 64)]
+    draws = [task.draw(0, 16) for task in tasks] + [tasks[0].draw(1, 16)]
     seen = {np.asarray(drawn.classes).tobytes() for drawn in draws}
     assert len(seen) == 4
     # The label embedding belongs to the network, not to the sequences.
@@ -107,9 +103,9 @@ def test_many_sequences_are_the_batches_in_a_row():
 
 
 def test_a_blank_image_is_its_position_and_label():
-    task = OneShotTask(np.zeros((2, 2, 32, 32), np.uint8))
-    x, _ = task.batch(0, 4)
-    label_ids = np.asarray(task.draw(0, 4).label_ids)
+    task = OneShotTask(np.zeros_like(IMAGES))
+    x, _ = task.batch(0, 16)
+    label_ids = np.asarray(task.draw(0, 16).label_ids)
     expected = np.repeat(task.label_embedding[label_ids], 16, axis=1) + task.positions
     np.testing.assert_allclose(x, expected, atol=1e-6)
 

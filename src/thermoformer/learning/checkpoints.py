@@ -59,7 +59,8 @@ def read_checkpoint(file: Path, fresh: TrainingState, settings: dict[str, Any], 
         if found.get(name) != value:
             expected = f"{name} = {found.get(name)!r} as in {file}, or another file; it is left as it is"
             raise fail("checkpoint", f"a run with {name} = {value!r}", expected)
-    if not np.allclose(header.get("data", []), data, rtol=_DATA_TOLERANCE):
+    seen = header.get("data", [])
+    if len(seen) != len(data) or not np.allclose(seen, data, rtol=_DATA_TOLERANCE):
         raise fail("checkpoint", f"{file}, a run on other data", "the same data, or another file; it is left as it is")
     try:
         trees = {name: _restored(name, getattr(fresh, name), arrays) for name in ("parameters", "optimiser", "best")}

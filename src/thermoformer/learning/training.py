@@ -163,7 +163,7 @@ def train(
         settings: the rest; `TrainingSettings()` where absent.
         key: of the initial weights.
         checkpoint: a file that is rewritten along the way. Where it is there and of the same run, the training goes on
-            from it, to the same numbers, on the same machine, as if it had not been interrupted.
+            from it as if it had not been interrupted: to the same bit on the same CPU; a GPU may sum in another order.
         progress: called as progress(steps done, steps in all, message).
 
     Example:
@@ -183,7 +183,13 @@ def train(
     random = as_key(key)
     parameters = initial_parameters(arch, tokens.shape[2], settings, random)
     fresh = TrainingState(
-        0, parameters, _optimiser(settings).init(parameters), parameters, np.zeros(0, np.float32), np.zeros((0, 3)), ""
+        0,
+        parameters,
+        _Recipe.of(settings).optimiser.init(parameters),
+        parameters,
+        np.zeros(0, np.float32),
+        np.zeros((0, 3)),
+        "",
     )
     identity = _identity(arch, settings, random)
     data = [number for pair in ((tokens, labels), held_out) for number in _signature(*pair)]
@@ -210,13 +216,14 @@ class _Descent:
 
     def advance(self, state: TrainingState) -> TrainingState:
         """The state after the next checkpoint's worth of steps, or at the end."""
-        settings, update = self.settings, partial(_step, self.arch, self.settings)
+        settings, update = self.settings, partial(_step, self.arch, _Recipe.of(self.settings))
         parameters, optimiser, best = state.parameters, state.optimiser, state.best
         losses, rows, stopped = list(state.losses), list(state.validation), ""
         until = min(settings.steps, (state.step // settings.checkpoint_every + 1) * settings.checkpoint_every)
         done, pending = state.step, []
         while done < until and not stopped:
-            parameters, optimiser, loss = update(parameters, optimiser, *self._batch(done))
+            rate = np.float32(learning_rate(settings, done))
+            parameters, optimiser, loss = update(rate, parameters, optimiser, *self._batch(done))
             pending.append(loss)
             done += 1
             if done % settings.validate_every == 0 or done == settings.steps:
@@ -253,12 +260,9 @@ class _Descent:
 
     def _validate(self, parameters: Parameters) -> tuple[float, float]:
         x, y = self.validation
-        parts = [
-            np.asarray(
-                _predictions(self.arch, self.settings, parameters, jnp.asarray(x[start : start + _VALIDATION_CHUNK]))
-            )
-            for start in range(0, len(x), _VALIDATION_CHUNK)
-        ]
+        predict = partial(_predictions, self.arch, self.settings.readout, self.settings.products, parameters)
+        chunks = [x[start : start + _VALIDATION_CHUNK] for start in range(0, len(x), _VALIDATION_CHUNK)]
+        parts = [np.asarray(predict(jnp.asarray(chunk))) for chunk in chunks]
         predicted = np.concatenate(parts).astype(float)
         return float(np.mean((predicted - y) ** 2)), _accuracy(predicted, y)
 
@@ -272,30 +276,59 @@ class _Descent:
         return ""
 
 
+class _Recipe(NamedTuple):
+    """The settings that a compiled step depends on; others may change without compiling again."""
+
+    readout: str
+    products: str
+    weight_decay: float
+    clip: float | None
+
+    @classmethod
+    def of(cls, settings: TrainingSettings) -> _Recipe:
+        return cls(settings.readout, settings.products, settings.weight_decay, settings.clip)
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        """Adam without its rate: what it returns is to be subtracted, times the rate."""
+        clip = optax.identity() if self.clip is None else optax.clip_by_global_norm(self.clip)
+        return optax.chain(clip, optax.add_decayed_weights(self.weight_decay), optax.scale_by_adam())
+
+
 @partial(jax.jit, static_argnums=(0, 1))
 def _step(
-    arch: Architecture,
-    settings: TrainingSettings,
-    parameters: Parameters,
-    state: Any,
-    x: Array,
-    y: Array,
+    arch: Architecture, recipe: _Recipe, rate: Array, parameters: Parameters, state: Any, x: Array, y: Array
 ) -> tuple[Parameters, Any, Array]:
     def mean_squared_error(parameters: Parameters) -> Array:
-        return jnp.mean((_outputs(arch, settings, parameters, x) - y) ** 2)
+        return jnp.mean((_outputs(arch, recipe.readout, recipe.products, parameters, x) - y) ** 2)
 
     loss, gradient = jax.value_and_grad(mean_squared_error)(parameters)
-    change, state = _optimiser(settings).update(gradient, state, parameters)
-    return optax.apply_updates(parameters, change), state, loss  # type: ignore[return-value]
+    direction, state = recipe.optimiser.update(gradient, state, parameters)
+    return jax.tree.map(lambda weight, change: weight - rate * change, parameters, direction), state, loss
 
 
-def _outputs(arch: Architecture, settings: TrainingSettings, parameters: Parameters, x: Array) -> Array:
+def _outputs(arch: Architecture, readout: str, products: str, parameters: Parameters, x: Array) -> Array:
     weights = _weights(arch, parameters)
-    precision = _PRODUCTS[settings.products]
-    return path_outputs(arch, weights, parameters.queries, parameters.keys, x, settings.readout, precision)
+    return path_outputs(arch, weights, parameters.queries, parameters.keys, x, readout, _PRODUCTS[products])
 
 
-_predictions = jax.jit(_outputs, static_argnums=(0, 1))
+_predictions = jax.jit(_outputs, static_argnums=(0, 1, 2))
+
+
+def learning_rate(settings: TrainingSettings, step: int) -> float:
+    """The rate of a step, counted from 0: up in a line to the full rate, then constant or down along a cosine to 0.
+
+    Example:
+        >>> settings = TrainingSettings(steps=20, warmup=10, learning_rate=1.0)
+        >>> [round(learning_rate(settings, step), 2) for step in (0, 5, 10, 15, 20)]
+        [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
+    if step < settings.warmup:
+        return settings.learning_rate * step / settings.warmup
+    if settings.schedule == "constant":
+        return settings.learning_rate
+    turn = math.pi * (step - settings.warmup) / (settings.steps - settings.warmup)
+    return settings.learning_rate * (1 + math.cos(turn)) / 2
 
 
 def initial_parameters(arch: Architecture, token_width: int, settings: TrainingSettings, key: Array) -> Parameters:
@@ -328,16 +361,6 @@ def _weights(arch: Architecture, parameters: Parameters) -> Weights:
 def _fan_in(arch: Architecture, token_width: int) -> list[float]:
     """√N0, √N_1..√N_L, √N_a."""
     return [math.sqrt(token_width), *(math.sqrt(width) for width in arch.widths)]
-
-
-def _optimiser(settings: TrainingSettings) -> optax.GradientTransformation:
-    rate: Any = settings.learning_rate
-    if settings.schedule == "cosine":
-        rate = optax.warmup_cosine_decay_schedule(0.0, rate, settings.warmup, settings.steps)
-    elif settings.warmup:
-        rate = optax.linear_schedule(0.0, rate, settings.warmup)
-    clip = optax.identity() if settings.clip is None else optax.clip_by_global_norm(settings.clip)
-    return optax.chain(clip, optax.add_decayed_weights(settings.weight_decay), optax.adam(rate))
 
 
 def _training(arch: Architecture, settings: TrainingSettings, state: TrainingState) -> Training:

@@ -79,8 +79,6 @@ def _fetched(name: str) -> Path:
     if kept.is_file() and pooch.file_hash(str(kept), alg="sha256") != checksum:
         warnings.warn(f"{kept} is damaged or altered (its checksum is wrong): it is fetched again", stacklevel=3)
     store = pooch.create(path=cache, base_url="", registry={name: f"sha256:{checksum}"}, urls={name: address})
-    # pooch tells of every file it fetches, as its log; what a user must know is said here.
-    pooch.get_logger().setLevel("WARNING")
     try:
         return Path(store.fetch(name))
     # A refused connection, a wrong address and a download with another checksum, in this order.
