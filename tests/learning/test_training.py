@@ -16,7 +16,8 @@ import training_process
 from training_process import ARCH, SETTINGS, batch
 
 from thermoformer.learning import Architecture, TrainingSettings, Weights, save_network, train
-from thermoformer.learning.training import initial_parameters, learning_rate
+from thermoformer.learning.training import initial_parameters
+from thermoformer.learning.training_settings import learning_rate
 
 SHORT = replace(SETTINGS, steps=6, validate_every=2, checkpoint_every=2)
 

@@ -24,7 +24,8 @@ from .predictor import Prediction, Predictor, gaussian_predictor, label_alignmen
 from .saddle import ConvergenceError, Solution, Stats, gaussian_process, solve, whitened_hessian
 from .sampling import Diagnostics, SamplingWarning
 from .scores import HeadScores, head_scores, path_scores
-from .training import Training, TrainingSettings, train
+from .training import Training, train
+from .training_settings import TrainingSettings
 from .weights import WeightPosterior, sample_weights, sample_weights_on_paths, weight_sampling_memory
 
 __all__ = [
