@@ -43,7 +43,7 @@ def main() -> None:
         began = time.perf_counter()
         list(pool.map(nothing, points))
         print(f"process pool, nothing kept: {(time.perf_counter() - began) / len(points) * 1e3:.3f} ms per point")
-    for executor, batch in (("local", 1), ("processes", 1), ("processes", 100)):
+    for executor, batch in (("local", 1), ("processes", 1), ("processes", 100), ("dask", 1), ("dask", 100)):
         with tempfile.TemporaryDirectory() as folder:
             sizes = []
 

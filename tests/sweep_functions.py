@@ -36,6 +36,12 @@ def faulty(a, b, seed):
     return plain(a, b, seed)
 
 
+def deadly(a, b, seed):
+    if (a, b) == (4.0, 3):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return plain(a, b, seed)
+
+
 def mended(a, b, seed):
     return plain(a, b, seed)
 
@@ -50,3 +56,19 @@ def logged(a, b, seed, log="", wait=0.0):
         file.write(f"{a} {b}\n")
     time.sleep(wait)
     return plain(a, b, seed)
+
+
+def weighed(a, weights):
+    return {"sum": a * np.sum(weights)}
+
+
+def nothing_at_three(a, b, c):
+    if a == 3:
+        raise ValueError("three")
+    return {"sum": np.array([a + b, 0.0])}
+
+
+def hanging(a):
+    if a == 2:
+        time.sleep(600)
+    return {"half": a / 2}

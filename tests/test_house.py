@@ -17,13 +17,13 @@ ROOMS = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 
 # A room may import rooms of a lower floor only. Single files of the top level are rooms of their own.
 FLOORS = (
-    ("_plain", "_precision", "_validation", "citations"),
+    ("_plain", "_precision", "_progress", "_validation", "citations"),
     ("_keys",),
     ("learning", "dynamics"),
     ("tasks", "transformers", "sweeps", "arrays"),
     ("figures",),
     ("experiments",),
-    ("_report", "_dynamics_report", "_training_report"),
+    ("_report", "_dynamics_report", "_sweep_report", "_training_report"),
     ("cli", "app"),
     ("__main__", "__init__"),
 )

@@ -45,17 +45,27 @@ def _top(
     pass
 
 
+ExecutorName = Annotated[
+    Literal["local", "processes", "dask"], typer.Option("--executor", help="Where the points of a sweep run.")
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes.  [default: as many as cores]")]
+ClusterAddress = Annotated[str | None, typer.Option(help="Address of a dask scheduler.")]
+
+
 @app.command()
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="The experiment; without it, the list of experiments.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small size: seconds to minutes, as the list says.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for what it writes.  [default: results/NAME]")] = None,
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    cluster: ClusterAddress = None,
 ) -> None:
     """Run an experiment by name, or list them."""
     folder = out or Path("results") / (name or "")
     with _plain_errors(kept=folder):
-        from .experiments import EXPERIMENTS, console_progress
+        from .experiments import EXPERIMENTS, Executor, console_progress
 
         if name is None:
             table = Table("name", "what it shows", "quick")
@@ -66,7 +76,8 @@ def reproduce(
         if name not in EXPERIMENTS:
             _stop(f"experiment: got {name!r}; expected one of {', '.join(EXPERIMENTS)}", BAD_INPUT)
         with console_progress(messages) as progress:
-            page = EXPERIMENTS[name].run(folder, quick=quick, seed=seed, progress=progress)
+            where = Executor(executor, workers, cluster)
+            page = EXPERIMENTS[name].run(folder, quick=quick, seed=seed, executor=where, progress=progress)
         screen.print(Text(f"Page: {page}"), soft_wrap=True)
 
 
@@ -168,6 +179,86 @@ def lyapunov(
         )
         report = regime_report(model, verdict)
     _show(report, regime_tables, as_json)
+
+
+sweeps = typer.Typer(no_args_is_help=True, help="Look at a sweep on disk, or go on with it.")
+app.add_typer(sweeps, name="sweep")
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the sweep.")]
+
+
+@sweeps.command()
+def status(folder: Folder, as_json: AsJson = False) -> None:
+    """How far a sweep is, who is writing to it, and why points failed."""
+    with _plain_errors():
+        from ._sweep_report import sweep_report, sweep_tables
+        from .sweeps import SweepStore
+
+        report = sweep_report(SweepStore(folder))
+    _show(report, sweep_tables, as_json)
+
+
+@sweeps.command()
+def show(
+    folder: Folder,
+    result: Annotated[str | None, typer.Option(help="Which result.  [default: the first]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Files to write, without ending.  [default: DIR/figure]")] = None,
+    live: Annotated[bool, typer.Option("--live", help="Draw again while the sweep grows.")] = False,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds between drawings with --live.")] = 5.0,
+) -> None:
+    """Draw what is there of a sweep, also while it grows: PNG, SVG and a page that reloads itself."""
+    with _plain_errors():
+        from ._sweep_report import draw, follow
+        from .sweeps import SweepStore
+
+        store, stem = SweepStore(folder), out or folder / "figure"
+        if live:
+            with messages.status("Drawing") as line:
+                page = follow(
+                    store,
+                    result,
+                    stem,
+                    every,
+                    lambda page, report: line.update(f"{report['done']} of {report['points']} points; {page}"),
+                )
+        else:
+            page = draw(store, result, stem)
+    screen.print(Text(f"Page: {page}"), soft_wrap=True)
+
+
+@sweeps.command()
+def resume(
+    folder: Folder,
+    function: Annotated[
+        str | None, typer.Option(help="module:name of the function; needed unless it is of this library.")
+    ] = None,
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    cluster: ClusterAddress = None,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds that a point may take.")] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Run failed points again.")] = False,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="Go on though function, arguments or versions have changed.")
+    ] = False,
+) -> None:
+    """Go on with a sweep from its folder: what is done is not done again."""
+    with _plain_errors(kept=folder):
+        from ._sweep_report import sweep_report, sweep_tables
+        from .experiments import console_progress
+        from .sweeps import Sweep
+
+        sweep = Sweep.from_store(folder, function)
+        with console_progress(messages) as progress:
+            sweep.run(
+                executor,
+                workers=workers,
+                cluster=cluster,
+                time_limit=time_limit,
+                retry=retry,
+                accept_changes=accept_changes,
+                progress=progress,
+            )
+        report = sweep_report(sweep.store)
+    _show(report, sweep_tables, as_json=False)
 
 
 @app.command()

@@ -22,10 +22,10 @@ from thermoformer.experiments.orbit_diagram import (
     run_orbit_diagram,
 )
 from thermoformer.experiments.orbit_diagram_report import period_windows, summary
-from thermoformer.experiments.paper_dynamics import in_parts, paper_start
+from thermoformer.experiments.paper_dynamics import paper_start
 from thermoformer.experiments.phase_diagram import PhaseDiagramConfig, phase_diagram_data, run_phase_diagram
-from thermoformer.experiments.progress import silent
 from thermoformer.experiments.trajectories import TrajectoriesConfig, run_trajectories
+from thermoformer.sweeps import SweepStore, status_of
 
 from .test_page import assert_self_contained
 
@@ -64,44 +64,39 @@ def test_a_diagram_in_parts_is_the_diagram(diagram, tmp_path):
     assert calm.any()
     np.testing.assert_allclose(found.exponents.values[calm, 0], whole.exponents.values[calm, 0], atol=1e-6)
     np.testing.assert_array_equal(found.period.values[calm], whole.period.values[calm])
-    parts = orbit_diagram_data(DIAGRAM, file=tmp_path / "parts.nc", parts=3)
+    parts = orbit_diagram_data(DIAGRAM, folder=tmp_path / "parts", parts=3)
     np.testing.assert_allclose(parts.exponents.values[calm, 0], whole.exponents.values[calm, 0], atol=1e-6)
 
 
-def test_a_run_goes_on_from_its_finished_parts(tmp_path):
-    values, calls = np.arange(8.0), []
+def test_a_diagram_goes_on_from_its_finished_parts(diagram, tmp_path, monkeypatch):
+    _, found, _ = diagram
+    calls, original = [], diagram_experiment.diagram_of
 
-    def compute(piece, report):
+    def counted(model, start, name, betas, **settings):
         if len(calls) == 2:
             raise KeyboardInterrupt
-        calls.append(piece.tolist())
-        report(1, 2, "half")
-        return xr.Dataset({"square": ("x", piece**2)}, {"x": piece}, {"made": "here"})
+        calls.append(len(betas))
+        return original(model, start, name, betas, **settings)
 
-    settings = {"parts": 4, "file": tmp_path / "squares.nc", "config_hash": "abc", "progress": silent}
+    monkeypatch.setattr(diagram_experiment, "usual_parts", lambda parts: 4)
+    monkeypatch.setattr(diagram_experiment, "diagram_of", counted)
     with pytest.raises(KeyboardInterrupt):
-        in_parts(values, "x", compute, **settings)
-    assert calls == [[0, 1], [2, 3]]
-    calls.clear()
-    reports = []
-    settings["progress"] = lambda *report: reports.append(report)
-    with pytest.raises(KeyboardInterrupt):
-        in_parts(values, "x", compute, **settings)
-    assert calls == [[4], [5]], "what is missing is cut anew"
-    calls.clear()
-    found = in_parts(values, "x", compute, **settings)
-    assert calls == [[6], [7]] and found.attrs["made"] == "here"
-    np.testing.assert_array_equal(found.square, values**2)
-    assert (500, 1000, "4 of 8 values of x done; compiling") in reports
-    calls.clear()
-    in_parts(values, "x", compute, **settings)
-    assert calls == [], "nothing is left to do"
+        orbit_diagram_data(DIAGRAM, folder=tmp_path / "sweep")
+    assert status_of(SweepStore(tmp_path / "sweep")).done == sum(calls) > 0
+    first = sum(calls)
+    monkeypatch.setattr(diagram_experiment, "diagram_of", original)
+    whole = orbit_diagram_data(DIAGRAM, folder=tmp_path / "sweep")
+    assert whole.sizes["beta"] == DIAGRAM.count > first
+    assert whole.attrs["observable"] == found.attrs["observable"] and "long_name" in whole.exponents.attrs
+    calm = found.exponents.values[:, 0] < -0.01
+    np.testing.assert_allclose(whole.exponents.values[calm, 0], found.exponents.values[calm, 0], atol=1e-6)
 
 
 def test_the_page_of_a_diagram(diagram):
     page, found, reports = diagram
     assert {file.name for file in page.parent.iterdir()} == {
         *(f"{stem}.{end}" for stem in ("orbit_diagram", "section") for end in ("png", "svg")),
+        "sweep",
         "orbit_diagram.nc",
         "orbit_diagram.html",
         "regimes.csv",
@@ -110,7 +105,7 @@ def test_the_page_of_a_diagram(diagram):
     text = text_of(page)
     assert "β = 1.2434445478" in text and "0.05063 ± 0.99872i" in text and "Neimark–Sacker" in text
     assert "Chaos is first seen at β" in text and "No value is hyperchaotic" in text
-    assert reports[-1] == (1000, 1000, "done")
+    assert reports[-1] == (12, 12, "done")
     with (page.parent / "regimes.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert sum(int(row["values"]) for row in rows) == 12 and {row["regime"] for row in rows} <= set(REGIMES)
@@ -211,7 +206,7 @@ def test_a_power_is_fitted_by_its_errors():
 )
 def test_registered_experiments_run_at_both_sizes(tmp_path, monkeypatch, name, module, function, quick):
     seen = []
-    monkeypatch.setattr(module, function, lambda config, out, *, progress: seen.append(config) or out / "page")
+    monkeypatch.setattr(module, function, lambda config, out, **given: seen.append(config) or out / "page")
     assert EXPERIMENTS[name].run(tmp_path, quick=quick, seed=5) == tmp_path / "page"
     (config,) = seen
     if name.startswith("orbit-diagram"):

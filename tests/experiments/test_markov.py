@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from thermoformer.experiments import EXPERIMENTS, console_progress, markov
+from thermoformer.experiments import EXPERIMENTS, Executor, console_progress, markov
 from thermoformer.experiments.markov import FOUR_PATHS, TWO_PATHS, MarkovConfig, gp_references, markov_data, run_markov
 from thermoformer.experiments.markov_published import compare
 from thermoformer.experiments.markov_report import write_report
 from thermoformer.experiments.sampled import FINITE_WIDTH_NAMES as FINITE_WIDTH
+from thermoformer.sweeps import Sweep, SweepStore, status_of
 
 from .pretended import REASON, pretend_to_sample
 from .test_page import assert_self_contained
@@ -144,6 +145,7 @@ def test_run_writes_data_figures_table_and_page(tmp_path, dataset):
     assert page == tmp_path / "out" / "markov.html"
     stems = ("accuracy", "order_parameters", "label_overlap", "kernels")
     expected = {
+        "sweep",
         "markov.nc",
         "markov.html",
         "accuracy.csv",
@@ -151,8 +153,8 @@ def test_run_writes_data_figures_table_and_page(tmp_path, dataset):
     }
     assert {file.name for file in page.parent.iterdir()} == expected
     assert_self_contained(page)
-    assert reports[0] == (0, 4, "4 paths, seed 1 of 2")
-    assert reports[-1] == (4, 4, "done")
+    assert reports[:2] == [(0, 2, "starting"), (0, 2, "4 paths, seed 1")]
+    assert (1, 2, "4 paths, seed 2") in reports and reports[-1] == (2, 2, "done")
     saved = xr.load_dataset(tmp_path / "out" / "markov.nc", engine="h5netcdf")
     xr.testing.assert_allclose(saved, dataset)
     with (tmp_path / "out" / "accuracy.csv").open() as stream:
@@ -163,57 +165,84 @@ def test_run_writes_data_figures_table_and_page(tmp_path, dataset):
 
 
 def test_an_interrupted_run_goes_on(tmp_path, computed, dataset, monkeypatch):
-    file = tmp_path / "markov.nc"
+    monkeypatch.setattr(markov, "usual_workers", lambda: 1)
+    folder = tmp_path / "sweep"
 
     def interrupt(done, total, message):
-        if done == 3:
+        if message.startswith("2 paths, seed 2"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        markov_data(TINY, file=file, progress=interrupt)
+        markov_data(TINY, folder=folder, progress=interrupt)
     assert computed == [(0, 0), (1, 0), (0, 1)]
     computed.clear()
-    resumed = markov_data(TINY, file=file)
+    resumed = markov_data(TINY, folder=folder)
     assert computed == [(0, 1), (1, 1)], "the finished repetition is not computed again"
     xr.testing.assert_allclose(resumed, dataset)
     computed.clear()
-    markov_data(TINY, file=file)
+    markov_data(TINY, folder=folder)
     assert not computed
 
 
-def test_variants_in_threads_give_the_same(dataset):
-    xr.testing.assert_allclose(markov_data(TINY, workers=2), dataset)
+def test_one_thread_other_processes_and_a_resume_from_the_folder_give_the_same(tmp_path, dataset, monkeypatch):
+    processes = markov_data(TINY, folder=tmp_path / "p", executor=Executor("processes", workers=2))
+    xr.testing.assert_allclose(processes, dataset)
+    assert status_of(SweepStore(tmp_path / "p")).done == 2
+    monkeypatch.setattr(markov, "usual_workers", lambda: 1)
+    xr.testing.assert_allclose(markov_data(TINY), dataset)
+    # The folder says all that is needed to go on, without the experiment.
+    (tmp_path / "p" / "data.zarr" / "status" / "c" / "1").unlink()
+    again = Sweep.from_store(tmp_path / "p")
+    assert again.status().left == 1
+    np.testing.assert_allclose(again.run().accuracy.values, dataset.transpose("seed", ...).accuracy.values)
 
 
-def test_more_seeds_are_added_and_fewer_lose_nothing(tmp_path, computed):
-    file = tmp_path / "markov.nc"
-    markov_data(dataclasses.replace(TINY, seeds=1), file=file)
-    markov_data(TINY, file=file)
+def test_more_seeds_are_added_and_fewer_lose_nothing(tmp_path, computed, monkeypatch):
+    monkeypatch.setattr(markov, "usual_workers", lambda: 1)
+    folder = tmp_path / "sweep"
+    markov_data(dataclasses.replace(TINY, seeds=1), folder=folder)
+    markov_data(TINY, folder=folder)
     assert computed == [(0, 0), (1, 0), (0, 1), (1, 1)]
-    assert markov_data(dataclasses.replace(TINY, seeds=1), file=file).sizes["seed"] == 2
+    assert markov_data(dataclasses.replace(TINY, seeds=1), folder=folder).sizes["seed"] == 1
+    assert markov_data(TINY, folder=folder).sizes["seed"] == 2 and len(computed) == 4
 
 
-def test_samplers_belong_to_the_settings_of_a_file():
-    hashes = {MarkovConfig().config_hash, MarkovConfig.quick().config_hash, MarkovConfig(exact_draws=9).config_hash}
-    assert len(hashes) == 3
-    assert MarkovConfig(temperature=0.0, sampled_seeds=0).temperature == 0, "the theory alone allows it"
+def test_the_theory_alone_allows_temperature_zero():
+    assert MarkovConfig(temperature=0.0, sampled_seeds=0).temperature == 0
 
 
 def test_another_config_starts_anew(tmp_path, computed):
-    file = tmp_path / "markov.nc"
+    folder = tmp_path / "sweep"
     one = dataclasses.replace(TINY, seeds=1)
-    markov_data(one, file=file)
-    with pytest.warns(UserWarning, match="other settings"):
-        markov_data(dataclasses.replace(one, temperature=0.1), file=file)
+    markov_data(one, folder=folder)
+    with pytest.warns(UserWarning, match="sweep holds a run with other settings: kept as sweep-.*, starting anew"):
+        markov_data(dataclasses.replace(one, temperature=0.1), folder=folder)
     assert len(computed) == 4
-    assert len(list(tmp_path.glob("*.nc"))) == 2
+    assert len(list(tmp_path.glob("sweep*"))) == 2
+
+
+def test_an_error_inside_is_raised(tmp_path, monkeypatch):
+    """Other repetitions are finished first; the next run tries the failed one again."""
+    monkeypatch.setattr(markov, "usual_workers", lambda: 1)
+    original = markov._variant_data
+
+    def broken(config, variant_number, index, progress=None):
+        if index == 0:
+            raise ZeroDivisionError("not today")
+        return original(config, variant_number, index, progress)
+
+    monkeypatch.setattr(markov, "_variant_data", broken)
+    with pytest.raises(RuntimeError, match="1 of 2 points failed, the first at seed = 0:(.|\n)*not today"):
+        markov_data(TINY, folder=tmp_path / "sweep")
+    monkeypatch.setattr(markov, "_variant_data", original)
+    assert markov_data(TINY, folder=tmp_path / "sweep").sizes["seed"] == 2
 
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_registered_experiment_runs_at_both_sizes(tmp_path, monkeypatch, quick):
-    def tiny_run(config, out, *, workers, progress):
+    def tiny_run(config, out, *, executor, progress):
         assert config == (MarkovConfig.quick(3) if quick else MarkovConfig(seed=3))
-        return run_markov(dataclasses.replace(TINY, seeds=1), out, workers=workers, progress=progress)
+        return run_markov(dataclasses.replace(TINY, seeds=1), out, executor=executor, progress=progress)
 
     monkeypatch.setattr(markov, "run_markov", tiny_run)
     experiment = EXPERIMENTS["markov"]

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from thermoformer.experiments.progress import silent
+from thermoformer._progress import silent
 from thermoformer.experiments.threads import in_threads, within
 from thermoformer.learning import SamplingWarning
 

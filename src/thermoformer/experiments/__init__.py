@@ -3,7 +3,8 @@
 `EXPERIMENTS` lists them by name; an experiment's code is imported when it runs.
 """
 
+from .._progress import Progress, console_progress
 from ._registry import EXPERIMENTS, Experiment
-from .progress import Progress, console_progress
+from .executor import Executor
 
-__all__ = ["EXPERIMENTS", "Experiment", "Progress", "console_progress"]
+__all__ = ["EXPERIMENTS", "Executor", "Experiment", "Progress", "console_progress"]

@@ -6,7 +6,9 @@ import importlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from .progress import Progress
+from .._progress import Progress
+from .._validation import fail
+from .executor import HERE, Executor
 
 
 @dataclass(frozen=True)
@@ -18,23 +20,38 @@ class Experiment:
         summary: one line on what it shows.
         quick_time: about how long the quick size takes on two cores.
         module: the module of this package with its `run`.
+        sweeps: whether it scans parameters, and so can run on other executors.
     """
 
     name: str
     summary: str
     quick_time: str
     module: str
+    sweeps: bool = False
 
-    def run(self, out: str | Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
+    def run(
+        self,
+        out: str | Path,
+        *,
+        quick: bool = False,
+        seed: int = 0,
+        executor: Executor = HERE,
+        progress: Progress | None = None,
+    ) -> Path:
         """Runs the experiment and returns the path of its page.
 
         Arguments:
             out: folder for the data, figures and page; made if missing. Points finished there before are kept.
             quick: the small size.
             seed: all random numbers follow from it.
+            executor: where its points run, for experiments that are sweeps.
             progress: called as progress(done, total, message) along the way.
         """
         module = importlib.import_module(f".{self.module}", __package__)
+        if self.sweeps:
+            return module.run(Path(out), quick=quick, seed=seed, executor=executor, progress=progress)
+        if executor != HERE:
+            raise fail("executor", executor.name, f"local: {self.name} is one piece of work, not a sweep")
         return module.run(Path(out), quick=quick, seed=seed, progress=progress)
 
 
@@ -46,6 +63,7 @@ EXPERIMENTS = {
             summary="Hidden-Markov classification: narrow networks find the good attention path, wide ones do not",
             quick_time="about a minute and a half",
             module="markov",
+            sweeps=True,
         ),
         Experiment(
             name="width-convergence",
@@ -70,18 +88,21 @@ EXPERIMENTS = {
             summary="From hot to cold: where the network ends, with its Lyapunov exponents below; β from 0 to 3",
             quick_time="about half a minute",
             module="orbit_diagram",
+            sweeps=True,
         ),
         Experiment(
             name="orbit-diagram-zoom",
             summary="The same about the way into chaos; β from 1.24 to 1.28",
             quick_time="about 20 seconds",
             module="orbit_diagram_zoom",
+            sweeps=True,
         ),
         Experiment(
             name="phase-diagram",
             summary="Order and chaos over the temperatures of output and attention",
             quick_time="about 20 seconds",
             module="phase_diagram",
+            sweeps=True,
         ),
         Experiment(
             name="finite-size",

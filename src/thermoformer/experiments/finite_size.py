@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from .._progress import Progress, silent
 from .._validation import fail, nonnegative_integer, positive_integer
 from ..dynamics import Features, FiniteNetwork, orbit
 from . import store
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model
-from .progress import Progress, silent
 from .sampled import whole_key
 
 FORMS = ("classes", "bits")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from .._progress import Progress, inside, silent
 from .._validation import fail, nonnegative_number, positive_integer, real_array
 from ..learning import (
     Architecture,
@@ -25,8 +28,9 @@ from ..learning import (
 from ..learning.comparison import Comparison
 from ..tasks import HiddenMarkovTask
 from . import store
-from .progress import Progress, silent
+from .executor import HERE, Executor
 from .sampled import FINITE_WIDTH_NAMES, beside_theory, finite_width_variables, whole_key
+from .sweeping import config_of, record_of, swept
 from .threads import in_threads, usual_workers, within
 
 _TRAINING, _TEST, _HEADS, _SAMPLERS = 0, 1, 2, 3  # what a seed is for
@@ -149,10 +153,11 @@ class MarkovConfig:
             sampled_up_to=10,
         )
 
-    @property
-    def config_hash(self) -> str:
-        """Equal for configs whose repetitions have the same numbers, so that more seeds can be added to a run."""
-        return store.fingerprint(self, apart_from=("seeds",))
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> MarkovConfig:
+        """The config of a record."""
+        variants = tuple(config_of(MarkovVariant, one) for one in record["variants"])
+        return config_of(cls, {**record, "variants": variants})
 
     @property
     def is_published_task(self) -> bool:
@@ -164,40 +169,48 @@ class MarkovConfig:
         return HiddenMarkovTask(variant.perpendicular_noise, tokens=self.tokens, feature_width=self.feature_width)
 
 
-def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
+def run(
+    out: Path, *, quick: bool = False, seed: int = 0, executor: Executor = HERE, progress: Progress | None = None
+) -> Path:
     """The experiment at its usual or quick size; returns the path of its page (see `Experiment.run`)."""
     config = MarkovConfig.quick(seed) if quick else MarkovConfig(seed=seed)
-    return run_markov(config, out, workers=usual_workers(), progress=progress)
+    return run_markov(config, out, executor=executor, progress=progress)
 
 
-def run_markov(config: MarkovConfig, out: str | Path, *, workers: int = 1, progress: Progress | None = None) -> Path:
+def run_markov(
+    config: MarkovConfig, out: str | Path, *, executor: Executor = HERE, progress: Progress | None = None
+) -> Path:
     """Data, figures, table and page of the experiment into a folder; returns the path of the page.
 
     Repetitions that a run with the same settings finished in this folder are reused.
 
     Arguments:
-        workers: variants that are worked on at once.
+        executor: where repetitions run.
     """
     from .markov_report import write_report  # matplotlib is slow to import: only when something is drawn
 
     out = Path(out)
     progress = progress or silent
-    dataset = markov_data(config, file=out / "markov.nc", workers=workers, progress=progress)
-    steps = len(dataset.seed) * len(config.variants)
-    progress(steps, steps, "figures and page")
+    dataset = markov_data(config, folder=out / "sweep", executor=executor, progress=progress)
+    store.save(dataset, out / "markov.nc", store.fingerprint(config))
+    progress(config.seeds, config.seeds, "figures and page")
     page = write_report(dataset, config, out)
-    progress(steps, steps, "done")
+    progress(config.seeds, config.seeds, "done")
     return page
 
 
 def markov_data(
-    config: MarkovConfig, *, file: str | Path | None = None, workers: int = 1, progress: Progress | None = None
+    config: MarkovConfig,
+    *,
+    folder: str | Path | None = None,
+    executor: Executor = HERE,
+    progress: Progress | None = None,
 ) -> xr.Dataset:
-    """The numbers of the experiment.
+    """The numbers of the experiment: a sweep over repetitions.
 
     Arguments:
-        file: a netCDF file to keep finished repetitions in and to go on from.
-        workers: variants that are worked on at once, each in a thread.
+        folder: where the sweep is kept and gone on with.
+        executor: where repetitions run.
         progress: called as progress(done, total, message).
 
     Returns:
@@ -206,27 +219,34 @@ def markov_data(
         `converged`, `reference_accuracy`, one `order_parameter_…` per variant, and, at the smallest and the infinite
         width, `label_overlap` and `kernel`. Of the exact posterior and of sampled networks, nan where they were not
         asked for: `exact_accuracy`, `exact_distance` of the theory's mean predictor from the exact one with its
-        Monte-Carlo noise, `exact_mixed`, `exact_note`, and the same for `sampled_…`. With a file, it holds every
-        repetition finished there, even if more than asked for.
+        Monte-Carlo noise, `exact_mixed`, `exact_note`, and the same for `sampled_…`.
     """
-    progress = progress or silent
-    finished = store.load(Path(file), config.config_hash) if file is not None else None
-    done = set() if finished is None else set(finished.seed.values.tolist())
-    steps = len(done | set(range(config.seeds))) * len(config.variants)
-    step = len(done) * len(config.variants)
-    for index in range(config.seeds):
-        if index in done:
-            continue
-        numbers = range(len(config.variants))
-        tasks = [partial(_reported_part, config, number, index, step, steps) for number in numbers]
-        parts = in_threads(tasks, progress, workers)
-        step += len(parts)
-        one = _join_variants(config, parts).expand_dims(seed=[index])
-        finished = one if finished is None else _concat([finished, one], "seed").sortby("seed")
-        if file is not None:
-            store.save(_described(finished, config), Path(file), config.config_hash)
-    assert finished is not None  # there is at least one seed
-    return _described(finished, config)
+    found = swept(
+        markov_repetition,
+        {"seed": list(range(config.seeds))},
+        None if folder is None else Path(folder),
+        # How many repetitions there are changes none of them.
+        config=record_of(config, seeds=1),
+        executor=executor,
+        progress=progress or silent,
+    )
+    # Labels alternate: they are the same in every variant and repetition.
+    labels = found.label.isel(seed=0, variant=0, drop=True)
+    assert (found.label == labels).all()
+    return _described(found.drop_vars("label").assign_coords(label=labels), config)
+
+
+def markov_repetition(seed: int, config: Mapping[str, Any]) -> xr.Dataset:
+    """All variants of one repetition: a point of the sweep.
+
+    Arguments:
+        seed: which repetition.
+        config: the record of a `MarkovConfig`.
+    """
+    settings, report = MarkovConfig.from_record(config), inside.get()
+    numbers = range(len(settings.variants))
+    parts = in_threads([partial(_reported_part, settings, number, seed) for number in numbers], report, usual_workers())
+    return _join_variants(settings, parts)
 
 
 def sequences_and_attention(
@@ -270,12 +290,10 @@ def gp_references(variant: MarkovVariant) -> dict[str, tuple[Architecture, list[
     }
 
 
-def _reported_part(
-    config: MarkovConfig, variant_number: int, index: int, step: int, steps: int, progress: Progress
-) -> xr.Dataset:
-    where = f"{config.variants[variant_number].name}, seed {index + 1} of {config.seeds}"
-    progress(step + variant_number, steps, where)
-    return _variant_data(config, variant_number, index, within(progress, step + variant_number, steps, where))
+def _reported_part(config: MarkovConfig, variant_number: int, index: int, progress: Progress) -> xr.Dataset:
+    where = f"{config.variants[variant_number].name}, seed {index + 1}"
+    progress(0, 1, where)
+    return _variant_data(config, variant_number, index, within(progress, 0, 1, where))
 
 
 def _variant_data(
@@ -322,8 +340,8 @@ def _variant_data(
             "reference_accuracy": ("reference", [float(value) for value in references]),
             "kernel": (("kernel_width", "example", "other_example"), kernels),
             order: (("width", *_path_axes(variant)), [np.asarray(s.order_parameter) for s in solutions]),
-        },
-        {"label": ("example", labels)},
+            "label": ("example", labels),
+        }
     )
 
 

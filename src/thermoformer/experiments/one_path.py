@@ -21,10 +21,10 @@ import numpy as np
 import xarray as xr
 from scipy.special import gammaln, k0e
 
+from .._progress import Progress, silent
 from .._validation import fail, labels_for, positive_integer, positive_number
 from ..learning import Architecture, PathFeatures, Prediction, gaussian_process, one_loop, solve
 from . import store
-from .progress import Progress, silent
 
 APPROACHES = ("gaussian process", "saddle", "one-loop")
 QUANTITIES = ("mean", "standard deviation", "order parameter")

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from .._progress import Progress, inside, silent
 from .._validation import fail, nonnegative_integer, positive_integer, positive_number
-from ..dynamics import Bifurcation, Window, bifurcation_point, orbit
+from ..dynamics import Bifurcation, MeanField, Window, bifurcation_point, orbit
 from ..dynamics import orbit_diagram as diagram_of
 from . import store
-from .paper_dynamics import EPSILON, GAMMA, check_numbers, in_parts, paper_model, paper_start, usual_parts
-from .progress import Progress, silent
+from .executor import HERE, Executor
+from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model, paper_start, usual_parts
+from .sweeping import config_of, record_of, swept
 
 # The 4-cycle of the positions is stable at one end and unstable at the other.
 BIFURCATION_BRACKET, POSITIONS = (1.24, 1.25), 4
@@ -83,79 +88,100 @@ class OrbitDiagramConfig:
         """All values of β."""
         return np.linspace(*self.between, self.count)
 
-    @property
-    def config_hash(self) -> str:
-        """Equal for configs with the same numbers."""
-        return store.fingerprint(self)
 
-
-def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
+def run(
+    out: Path, *, quick: bool = False, seed: int = 0, executor: Executor = HERE, progress: Progress | None = None
+) -> Path:
     """The diagram on [0, 3] at its usual or quick size; returns the path of its page (see `Experiment.run`).
 
     Nothing here is random: the seed changes nothing.
     """
     config = OrbitDiagramConfig()
-    return run_orbit_diagram(config.quick() if quick else config, out, progress=progress)
+    return run_orbit_diagram(config.quick() if quick else config, out, executor=executor, progress=progress)
 
 
-def run_orbit_diagram(config: OrbitDiagramConfig, out: str | Path, *, progress: Progress | None = None) -> Path:
+def run_orbit_diagram(
+    config: OrbitDiagramConfig, out: str | Path, *, executor: Executor = HERE, progress: Progress | None = None
+) -> Path:
     """Data, figures, table and page of the experiment into a folder; returns the path of the page."""
     from .orbit_diagram_report import write_report  # matplotlib is slow to import: only when something is drawn
 
     out, progress = Path(out), progress or silent
-    dataset = orbit_diagram_data(config, file=out / "orbit_diagram.nc", progress=progress)
-    progress(1000, 1000, "bifurcation")
+    dataset = orbit_diagram_data(config, folder=out / "sweep", executor=executor, progress=progress)
+    store.save(dataset, out / "orbit_diagram.nc", store.fingerprint(config))
+    progress(config.count, config.count, "bifurcation")
     point = neimark_sacker(config)
-    progress(1000, 1000, "figures and page")
+    progress(config.count, config.count, "figures and page")
     page = write_report(dataset, point, config, out)
-    progress(1000, 1000, "done")
+    progress(config.count, config.count, "done")
     return page
 
 
 def orbit_diagram_data(
-    config: OrbitDiagramConfig, *, file: str | Path | None = None, parts: int = 16, progress: Progress | None = None
+    config: OrbitDiagramConfig,
+    *,
+    folder: str | Path | None = None,
+    parts: int = 16,
+    executor: Executor = HERE,
+    progress: Progress | None = None,
 ) -> xr.Dataset:
-    """The diagram, as `thermoformer.dynamics.orbit_diagram` gives it.
+    """The diagram, as `thermoformer.dynamics.orbit_diagram` gives it: a sweep over β.
 
     Arguments:
-        file: a netCDF file to keep finished parts in and to go on from.
+        folder: where the sweep is kept and gone on with.
         parts: in how many parts it is computed on a CPU.
+        executor: where parts run.
         progress: called as progress(done, total, message).
     """
-    progress = progress or silent
-    progress(0, 1000, "start")
-    highest = config.between[1]
-    start = paper_start(highest, config.transient + config.steps, config.gamma, config.epsilon)
-    model = paper_model(highest, config.gamma, config.epsilon)
-
-    def compute(betas: np.ndarray, report: Progress) -> xr.Dataset:
-        return diagram_of(
-            model,
-            start,
-            "beta",
-            betas,
-            steps=config.steps,
-            transient=config.transient,
-            k=config.exponents,
-            show=config.show,
-            bins=config.bins,
-            limits=config.limits,
-            section=(config.section, config.near),
-            longest_period=config.longest_period,
-            progress=report,
-        )
-
-    found = in_parts(
-        config.betas,
-        "beta",
-        compute,
-        parts=usual_parts(min(parts, max(config.count // 100, 1))),
-        file=None if file is None else Path(file),
-        config_hash=config.config_hash,
-        progress=progress,
+    pieces = usual_parts(min(parts, max(config.count // 100, 1)))
+    found = swept(
+        orbit_diagram_values,
+        {"beta": config.betas.tolist()},
+        None if folder is None else Path(folder),
+        config=record_of(config),
+        executor=executor,
+        batch=-(-config.count // pieces),
+        vectorised=True,
+        progress=progress or silent,
     )
+    _, start = _begun(config)
     texts = {"title": "Orbit diagram", "config": json.dumps(dataclasses.asdict(config)), "start": _text(start)}
     return found.assign_attrs(texts)
+
+
+def orbit_diagram_values(beta: np.ndarray, config: Mapping[str, Any]) -> xr.Dataset:
+    """The diagram at some values of β: a part of the sweep.
+
+    Arguments:
+        beta: [point].
+        config: the record of an `OrbitDiagramConfig`.
+    """
+    settings, report = config_of(OrbitDiagramConfig, config), inside.get()
+    report(0, 1, "start")
+    model, start = _begun(settings)
+    return diagram_of(
+        model,
+        start,
+        "beta",
+        beta,
+        steps=settings.steps,
+        transient=settings.transient,
+        k=settings.exponents,
+        show=settings.show,
+        bins=settings.bins,
+        limits=settings.limits,
+        section=(settings.section, settings.near),
+        longest_period=settings.longest_period,
+        progress=report,
+    )
+
+
+@lru_cache(maxsize=4)
+def _begun(config: OrbitDiagramConfig) -> tuple[MeanField, Window]:
+    """The map, and where every orbit begins."""
+    highest = config.between[1]
+    start = paper_start(highest, config.transient + config.steps, config.gamma, config.epsilon)
+    return paper_model(highest, config.gamma, config.epsilon), start
 
 
 def neimark_sacker(config: OrbitDiagramConfig) -> Bifurcation | None:

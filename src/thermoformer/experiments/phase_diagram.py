@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from .._progress import Progress, inside, silent
 from .._validation import fail, nonnegative_integer, positive_integer
+from ..dynamics import Window
 from ..dynamics import phase_diagram as diagram_of
 from . import store
-from .paper_dynamics import EPSILON, GAMMA, check_numbers, in_parts, paper_model, paper_start, usual_parts
-from .progress import Progress, silent
+from .executor import HERE, Executor
+from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model, paper_start, usual_parts
+from .sweeping import config_of, record_of, swept
 
 
 @dataclass(frozen=True)
@@ -67,67 +73,90 @@ class PhaseDiagramConfig:
         """All values of β and γ."""
         return {"beta": np.linspace(*self.betas, self.count), "gamma": np.linspace(*self.gammas, self.count)}
 
-    @property
-    def config_hash(self) -> str:
-        """Equal for configs with the same numbers."""
-        return store.fingerprint(self)
 
-
-def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
+def run(
+    out: Path, *, quick: bool = False, seed: int = 0, executor: Executor = HERE, progress: Progress | None = None
+) -> Path:
     """The experiment at its usual or quick size; returns the path of its page (see `Experiment.run`).
 
     Nothing here is random: the seed changes nothing.
     """
-    return run_phase_diagram(PhaseDiagramConfig.quick() if quick else PhaseDiagramConfig(), out, progress=progress)
+    config = PhaseDiagramConfig.quick() if quick else PhaseDiagramConfig()
+    return run_phase_diagram(config, out, executor=executor, progress=progress)
 
 
-def run_phase_diagram(config: PhaseDiagramConfig, out: str | Path, *, progress: Progress | None = None) -> Path:
+def run_phase_diagram(
+    config: PhaseDiagramConfig, out: str | Path, *, executor: Executor = HERE, progress: Progress | None = None
+) -> Path:
     """Data, figures and page of the experiment into a folder; returns the path of the page."""
     from .phase_diagram_report import write_report  # matplotlib is slow to import: only when something is drawn
 
     out, progress = Path(out), progress or silent
-    dataset = phase_diagram_data(config, file=out / "phase_diagram.nc", progress=progress)
-    progress(1000, 1000, "figures and page")
+    dataset = phase_diagram_data(config, folder=out / "sweep", executor=executor, progress=progress)
+    store.save(dataset, out / "phase_diagram.nc", store.fingerprint(config))
+    points = config.count**2
+    progress(points, points, "figures and page")
     page = write_report(dataset, config, out)
-    progress(1000, 1000, "done")
+    progress(points, points, "done")
     return page
 
 
 def phase_diagram_data(
-    config: PhaseDiagramConfig, *, file: str | Path | None = None, parts: int = 20, progress: Progress | None = None
+    config: PhaseDiagramConfig,
+    *,
+    folder: str | Path | None = None,
+    parts: int = 20,
+    executor: Executor = HERE,
+    progress: Progress | None = None,
 ) -> xr.Dataset:
-    """The diagram, as `thermoformer.dynamics.phase_diagram` gives it.
+    """The diagram, as `thermoformer.dynamics.phase_diagram` gives it: a sweep over β and γ.
 
     Arguments:
-        file: a netCDF file to keep finished parts, some values of γ with all of β, in and to go on from.
-        parts: in how many parts it is computed on a CPU.
+        folder: where the sweep is kept and gone on with.
+        parts: in how many parts, some values of γ with all of β, it is computed on a CPU.
+        executor: where parts run.
         progress: called as progress(done, total, message).
     """
-    progress = progress or silent
-    progress(0, 1000, "start")
-    start = paper_start(config.start_beta, config.start_steps, config.start_gamma, config.epsilon)
-    model = paper_model(config.start_beta, config.start_gamma, config.epsilon)
-    grid = config.grid
-
-    def compute(gammas: np.ndarray, report: Progress) -> xr.Dataset:
-        return diagram_of(
-            model,
-            start,
-            {"beta": grid["beta"], "gamma": gammas},
-            steps=config.steps,
-            transient=config.transient,
-            k=config.exponents,
-            longest_period=config.longest_period,
-            progress=report,
-        )
-
-    found = in_parts(
-        grid["gamma"],
-        "gamma",
-        compute,
-        parts=usual_parts(min(parts, max(config.count // 10, 1))),
-        file=None if file is None else Path(file),
-        config_hash=config.config_hash,
-        progress=progress,
+    pieces = usual_parts(min(parts, max(config.count // 10, 1)))
+    found = swept(
+        phase_diagram_values,
+        {name: values.tolist() for name, values in config.grid.items()},
+        None if folder is None else Path(folder),
+        config=record_of(config),
+        executor=executor,
+        batch={"beta": config.count, "gamma": -(-config.count // pieces)},
+        vectorised=True,
+        progress=progress or silent,
     )
     return found.assign_attrs(title="Phase diagram", config=json.dumps(dataclasses.asdict(config)))
+
+
+def phase_diagram_values(beta: np.ndarray, gamma: np.ndarray, config: Mapping[str, Any]) -> xr.Dataset:
+    """The regimes at some points: a part of the sweep.
+
+    Arguments:
+        beta, gamma: [point], all combinations of some values of each.
+        config: the record of a `PhaseDiagramConfig`.
+    """
+    settings, report = config_of(PhaseDiagramConfig, config), inside.get()
+    report(0, 1, "start")
+    start = _start(settings)
+    model = paper_model(settings.start_beta, settings.start_gamma, settings.epsilon)
+    found = diagram_of(
+        model,
+        start,
+        {"beta": np.unique(beta), "gamma": np.unique(gamma)},
+        steps=settings.steps,
+        transient=settings.transient,
+        k=settings.exponents,
+        longest_period=settings.longest_period,
+        progress=report,
+    )
+    chosen = found.sel(beta=xr.DataArray(beta, dims="point"), gamma=xr.DataArray(gamma, dims="point"))
+    return chosen.drop_vars(["beta", "gamma"]).transpose("point", ...)
+
+
+@lru_cache(maxsize=4)
+def _start(config: PhaseDiagramConfig) -> Window:
+    """Where every orbit begins."""
+    return paper_start(config.start_beta, config.start_steps, config.start_gamma, config.epsilon)

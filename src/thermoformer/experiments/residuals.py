@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from .._progress import Progress, silent
 from .._validation import fail, positive_integer, positive_number, real_array
 from ..learning import Architecture, PathFeatures, Posterior, Prediction, SamplingWarning, sample_weights, solve
 from ..learning.comparison import Comparison
 from . import store
 from .markov import FOUR_PATHS, MarkovConfig, sequences_and_attention
-from .progress import Progress, silent
 from .residuals_table import (
     EXACT_KINDS,
     INPUT_NORM,

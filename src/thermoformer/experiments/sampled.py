@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from .._progress import Progress
 from ..learning import PathFeatures, Solution
 from ..learning.comparison import Comparison, compare
-from .progress import Progress
 
 # How `compare` calls what experiments call theory, exact finite width and sampled networks.
 THEORY, EXACT, SAMPLED = "saddle", "exact", "sampled"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,9 +11,9 @@ from typing import Any
 
 import jax
 
+from .._progress import Progress
 from .._validation import positive_integer
 from ..learning import SamplingWarning
-from .progress import Progress
 
 
 def in_threads(tasks: Sequence[Callable[[Progress], Any]], progress: Progress, workers: int) -> list[Any]:
@@ -55,8 +56,9 @@ def in_threads(tasks: Sequence[Callable[[Progress], Any]], progress: Progress, w
 
 
 def usual_workers() -> int:
-    """Two on a CPU; one on an accelerator, which a single part fills."""
-    return 2 if jax.default_backend() == "cpu" else 1
+    """Two on a CPU; one on an accelerator, which a single part fills, or in one of several processes."""
+    alone = multiprocessing.parent_process() is None
+    return 2 if alone and jax.default_backend() == "cpu" else 1
 
 
 def within(progress: Progress, step: int, steps: int, where: str, *, counts: bool = False) -> Progress:

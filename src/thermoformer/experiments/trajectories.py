@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from .._progress import Progress, silent
 from .._validation import fail, nonnegative_integer, positive_integer
 from ..dynamics import REGIMES, Window, attractors, kaplan_yorke_dimension, orbit, regime
 from . import store
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model, paper_start
-from .progress import Progress, silent
 from .threads import within
 
 # Exponents below this count as 0 in the dimension: on a torus the leading one is 0 but for rounding.

@@ -19,13 +19,13 @@ import jax
 import numpy as np
 import xarray as xr
 
+from .._progress import Progress, silent
 from .._validation import fail, positive_integer, positive_number
 from ..learning import SamplingWarning
 from ..learning.comparison import METHODS, Comparison, compare
 from . import store
 from .markov import FOUR_PATHS, MarkovConfig, path_features
 from .one_path import QUANTITIES, OnePathConfig, check_seed, check_widths, one_path_data
-from .progress import Progress, silent
 
 REFERENCES = ("exact", "sampled")
 # "Within 1 %", and the width over which a gradient of the exact posterior takes long.

@@ -14,6 +14,7 @@ from .groups import grouped_points
 from .matrices import kernel_image, order_parameter_matrix
 from .orbits import autocorrelation_curve, orbit_series, phase_plane, power_spectrum_curve
 from .style import PALETTE, figure_grid, save, styled
+from .sweeps import sweep_results
 
 __all__ = [
     "PALETTE",
@@ -36,4 +37,5 @@ __all__ = [
     "power_spectrum_curve",
     "save",
     "styled",
+    "sweep_results",
 ]

@@ -27,7 +27,7 @@ from .paths import PathFeatures
 from .posterior import Posterior, batch_numbers, draws_tree, mean_and_error, prediction_from_batches
 from .predictor import Prediction, ready_problem
 from .saddle import hessian_is_affordable, minimise_from
-from .sampling import FEW_ROWS, Report, check_sizes, diagnose, run_nuts, warn_if_unmixed
+from .sampling import FEW_ROWS, Report, check_devices, check_sizes, diagnose, run_nuts, warn_if_unmixed
 
 # Draws whose predictions are computed at once on an accelerator.
 DRAWS_AT_ONCE = 64
@@ -131,6 +131,7 @@ def sample_order_parameters(
     warmup: int | None = None,
     form: str = "auto",
     target_acceptance: float = 0.8,
+    devices: int | None = None,
     progress: Report | None = None,
 ) -> OrderPosterior:
     """The exact posterior at finite width: NUTS over the Bartlett factors of the order parameters (learning §6).
@@ -144,6 +145,7 @@ def sample_order_parameters(
         key: an integer or a JAX key.
         draws, chains, warmup: draws per chain after warm-up; warm-up is half of them, at least 200, where not given.
         form: form of the kernel: "auto", "pairs", "features" or "dual".
+        devices: how many local devices share the chains, a divisor of their number; one where absent.
         progress: called as progress(done, total, message).
 
     Example:
@@ -158,6 +160,7 @@ def sample_order_parameters(
     y = labels_for("labels", labels, features.examples, arch.outputs)
     temperature = positive_number("temperature", temperature)
     draws, chains, warmup = check_sizes(draws, chains, warmup)
+    count = check_devices(devices, chains)
     first, second = jax.random.split(as_key(key))
     problem = ready_problem(arch, features, y, temperature, form)
     target = whitened_target(arch, problem, temperature)
@@ -171,6 +174,7 @@ def sample_order_parameters(
         draws=draws,
         target_acceptance=target_acceptance,
         side_by_side=True if len(problem.labels) <= FEW_ROWS else None,
+        devices=count,
         progress=progress,
     )
     grams = np.asarray(_grams(target.layout, jnp.asarray(vectors), target.setting.scales))

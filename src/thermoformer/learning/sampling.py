@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import equinox as eqx
 import jax
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 
 from .._validation import fail, positive_integer
 
@@ -169,6 +170,10 @@ def warn_if_unmixed(diagnostics: Diagnostics) -> None:
         )
 
 
+# Whether chains run under vmap (none: on an accelerator only), and how many devices share them.
+_How = tuple[bool | None, int]
+
+
 class _Settings(NamedTuple):
     """What is fixed when NUTS is compiled."""
 
@@ -190,6 +195,7 @@ def run_nuts(
     target_acceptance: float = 0.8,
     max_tree_depth: int = 10,
     side_by_side: bool | None = None,
+    devices: int = 1,
     progress: Report | None = None,
 ) -> tuple[Any, SamplerStats]:
     """NUTS with step size and mass matrix adapted during warm-up.
@@ -200,6 +206,7 @@ def run_nuts(
         start: where chains start, a pytree with a leading chain axis.
         dense: adapt a full mass matrix, not its diagonal alone.
         side_by_side: chains under vmap; none: on an accelerator only.
+        devices: how many local devices share the chains.
 
     Returns:
         What was observed, with leading axes [chain, draw], and the stats of the run.
@@ -210,7 +217,7 @@ def run_nuts(
     state = _nuts_start(potential, settings, start, jax.random.split(key, chains))
 
     def advance(state: Any, steps: int) -> tuple[Any, Any]:
-        return _nuts_advance(potential, observe, settings, state, steps, side_by_side)
+        return _nuts_advance(potential, observe, settings, state, steps, (side_by_side, devices))
 
     observed, (diverging, acceptance, steps), all_steps, drawing = _in_pieces(
         advance, state, warmup, draws, "NUTS", progress
@@ -228,6 +235,7 @@ def run_steps(
     warmup: int,
     draws: int,
     side_by_side: bool | None = None,
+    devices: int = 1,
     name: str = "Gibbs",
     progress: Report | None = None,
 ) -> tuple[Any, SamplerStats]:
@@ -237,7 +245,7 @@ def run_steps(
     began = time.perf_counter()
 
     def advance(state: Any, steps: int) -> tuple[Any, Any]:
-        return _plain_advance(step, observe, state, steps, side_by_side)
+        return _plain_advance(step, observe, state, steps, (side_by_side, devices))
 
     state = (jax.random.split(key, chains), start)
     observed, _, _, drawing = _in_pieces(advance, state, warmup, draws, name, progress)
@@ -272,10 +280,19 @@ def _in_pieces(
     return observed, info, all_steps, drawing
 
 
-def _over_chains(one: Callable, arguments: Any, side_by_side: bool | None) -> Any:
+def _over_chains(one: Callable, arguments: Any, how: _How) -> Any:
+    """One chain's function over all of them; devices take equal shares and need nothing of each other."""
+    side_by_side, devices = how
     if side_by_side is None:
         side_by_side = jax.default_backend() != "cpu"
-    return jax.vmap(one)(arguments) if side_by_side else jax.lax.map(one, arguments)
+
+    def here(some: Any) -> Any:
+        return jax.vmap(one)(some) if side_by_side else jax.lax.map(one, some)
+
+    if devices == 1:
+        return here(arguments)
+    mesh, share = Mesh(np.array(jax.local_devices()[:devices]), ("chain",)), PartitionSpec("chain")
+    return jax.shard_map(here, mesh=mesh, in_specs=(share,), out_specs=share, check_vma=False)(arguments)
 
 
 def _kernels(potential: Callable, settings: _Settings) -> tuple[Callable, Callable]:
@@ -301,7 +318,7 @@ def _nuts_start(potential: Callable, settings: _Settings, start: Any, keys: jax.
 
 @eqx.filter_jit
 def _nuts_advance(
-    potential: Callable, observe: Callable, settings: _Settings, states: Any, steps: int, side_by_side: bool | None
+    potential: Callable, observe: Callable, settings: _Settings, states: Any, steps: int, how: _How
 ) -> tuple[Any, Any]:
     begin, advance = _kernels(potential, settings)
     # NumPyro's kernel learns its settings from its initialiser; the value is not used, and compiled away.
@@ -311,18 +328,29 @@ def _nuts_advance(
         state = advance(state)
         return state, (observe(state.z), (state.diverging, state.accept_prob, state.num_steps))
 
-    return _over_chains(lambda state: jax.lax.scan(step, state, None, length=steps), states, side_by_side)
+    return _over_chains(lambda state: jax.lax.scan(step, state, None, length=steps), states, how)
 
 
 @eqx.filter_jit
-def _plain_advance(step: Callable, observe: Callable, states: Any, steps: int, side_by_side: bool | None) -> Any:
+def _plain_advance(step: Callable, observe: Callable, states: Any, steps: int, how: _How) -> Any:
     def one_step(carry: tuple[jax.Array, Any], _: None) -> tuple[Any, Any]:
         key, state = carry
         key, now = jax.random.split(key)
         state = step(now, state)
         return (key, state), (observe(state), None)
 
-    return _over_chains(lambda carry: jax.lax.scan(one_step, carry, None, length=steps), states, side_by_side)
+    return _over_chains(lambda carry: jax.lax.scan(one_step, carry, None, length=steps), states, how)
+
+
+def check_devices(devices: Any, chains: int) -> int:
+    """How many devices share the chains: one where none are given; there must be so many, with equal shares."""
+    if devices is None:
+        return 1
+    count = positive_integer("devices", devices)
+    if count > jax.local_device_count() or chains % count:
+        local = jax.local_device_count()
+        raise fail("devices", count, f"at most {local}, the local devices, and a divisor of the {chains} chains")
+    return count
 
 
 def check_sizes(draws: Any, chains: Any, warmup: Any) -> tuple[int, int, int]:

@@ -26,7 +26,7 @@ from .network import READOUTS, Architecture, Weights, network_output, prior_weig
 from .path_network import PathData, completed_coefficients, path_data, row_scales, scaled_path_vectors, scaled_weights
 from .paths import PathFeatures
 from .posterior import draws_tree, mean_and_error
-from .sampling import Report, SamplerStats, check_sizes, diagnose, run_nuts, run_steps, warn_if_unmixed
+from .sampling import Report, SamplerStats, check_devices, check_sizes, diagnose, run_nuts, run_steps, warn_if_unmixed
 from .weight_posterior import WeightPosterior, checked_tokens, queries_read
 
 METHODS = ("nuts", "gibbs")
@@ -117,6 +117,7 @@ def sample_weights(
     keep_weights: bool = False,
     layer_norm: bool = False,
     memory_limit: float = MEMORY_LIMIT,
+    devices: int | None = None,
     progress: Report | None = None,
 ) -> WeightPosterior:
     """The posterior over all weights V⁰, V^{l,h} and a, by NUTS or blocked Gibbs (learning §10).
@@ -133,6 +134,7 @@ def sample_weights(
         keep_weights: keep the weights of every draw too, and not only U and what predictions need.
         layer_norm: normalise tokens inside the network (see `forward`); outside the theory, NUTS only. Keeps weights.
         memory_limit: bytes over which the run is refused before it starts (`weight_sampling_memory`).
+        devices: how many local devices share the chains, a divisor of their number; one where absent.
         progress: called as progress(done, total, message).
 
     Example:
@@ -149,7 +151,9 @@ def sample_weights(
     x, layers = checked_tokens(arch, x, attention)
     one_of("readout", readout, READOUTS)
     one_of("method", method, METHODS)
-    plan = _Plan(temperature, key, method, draws, chains, warmup, keep_weights or layer_norm, memory_limit, progress)
+    plan = _Plan(
+        temperature, key, method, draws, chains, warmup, keep_weights or layer_norm, memory_limit, progress, devices
+    )
     if layer_norm:
         posterior = _sample_on_tokens(arch, x, layers, labels, readout, plan)
     else:
@@ -173,6 +177,7 @@ def sample_weights_on_paths(
     keep_weights: bool = False,
     readout: str = "last",
     memory_limit: float = MEMORY_LIMIT,
+    devices: int | None = None,
     progress: Report | None = None,
 ) -> WeightPosterior:
     """`sample_weights` from attentioned inputs, which are all that the network needs of tokens and attention.
@@ -192,7 +197,7 @@ def sample_weights_on_paths(
         (5,)
     """
     one_of("readout", readout, READOUTS)
-    plan = _Plan(temperature, key, method, draws, chains, warmup, keep_weights, memory_limit, progress)
+    plan = _Plan(temperature, key, method, draws, chains, warmup, keep_weights, memory_limit, progress, devices)
     posterior = _sample_on_paths(arch, features, labels, readout, plan)
     warn_if_unmixed(posterior.diagnostics)
     return posterior
@@ -258,6 +263,7 @@ class _Plan:
         keep_weights: bool,
         memory_limit: Any,
         progress: Report | None,
+        devices: Any,
     ) -> None:
         self.temperature = positive_number("temperature", temperature)
         self.key = as_key(key)
@@ -266,6 +272,7 @@ class _Plan:
         self.keep_weights = bool(keep_weights)
         self.memory_limit = positive_number("memory_limit", memory_limit)
         self.progress = progress
+        self.devices = check_devices(devices, self.chains)
 
     def report(self, arch: Architecture, token_width: int, examples: int, tokens: int | None = None) -> Report | None:
         """The progress call with the memory in its message, once the memory is known to be under the limit."""
@@ -294,6 +301,7 @@ class _Plan:
         first, second = jax.random.split(key)
         start = prior_weights(data.structure, width, key=first, draws=self.chains)
         options: dict[str, Any] = {"warmup": self.warmup, "draws": self.draws, "progress": progress}
+        options["devices"] = self.devices
         if sweep is None:
             return run_nuts(Potential(data), Observed(data, True, self.keep_weights), start, second, **options)
         start = jax.vmap(scaled_weights, in_axes=(0, None))(start, data.deviations)

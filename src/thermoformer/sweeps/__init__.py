@@ -1,7 +1,19 @@
 """Grids of parameters: labelled results on disk, run here or in many processes, resumed after anything."""
 
+from .cluster import ClusterLost
 from .grid import Grid, Task, point_seed
 from .store import StoreError, SweepStore
 from .sweep import Sweep, SweepStatus, errors_of, status_of
 
-__all__ = ["Grid", "StoreError", "Sweep", "SweepStatus", "SweepStore", "Task", "errors_of", "point_seed", "status_of"]
+__all__ = [
+    "ClusterLost",
+    "Grid",
+    "StoreError",
+    "Sweep",
+    "SweepStatus",
+    "SweepStore",
+    "Task",
+    "errors_of",
+    "point_seed",
+    "status_of",
+]

@@ -1,4 +1,4 @@
-"""Where tasks run: in this process, or in worker processes that may hang or die."""
+"""Where tasks run: in this process, on its devices, or in worker processes that may hang or die."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
+from typing import Any
 
 from .._validation import fail, positive_integer
 from .grid import Task, point_seed
@@ -26,7 +30,30 @@ Finished = tuple[Task, list[PointResult]]
 def run_here(work: Work, tasks: Iterable[Task], seed: int) -> Iterator[Finished]:
     """One task after another, in this process."""
     for task in tasks:
-        yield task, list(run_points(work, task.to_run, _seeds(task, seed)))
+        yield task, list(run_points(work, task.to_run, seeds_of(task, seed)))
+
+
+def run_on_devices(work: Work, tasks: Iterable[Task], seed: int, devices: int) -> Iterator[Finished]:
+    """Tasks in threads of this process, one for each local JAX device, which is the default device there."""
+    import jax
+
+    def run(task: Task, device: Any) -> list[PointResult]:
+        with jax.default_device(device):
+            return list(run_points(work, task.to_run, seeds_of(task, seed)))
+
+    free, source = list(jax.local_devices()[:devices]), iter(tasks)
+    running: dict[Future[list[PointResult]], tuple[Task, Any]] = {}
+    with ThreadPoolExecutor(devices) as pool:
+        while True:
+            while free and (task := next(source, None)) is not None:
+                device = free.pop()
+                running[pool.submit(run, task, device)] = task, device
+            if not running:
+                return
+            for future in wait_for(running, return_when=FIRST_COMPLETED).done:
+                task, device = running.pop(future)
+                free.append(device)
+                yield task, future.result()
 
 
 def run_in_processes(
@@ -41,10 +68,10 @@ def run_in_processes(
         workers: how many; as many as cores where absent.
         time_limit: seconds per point; per task for a vectorised function.
     """
-    _check_picklable(work)
+    check_picklable(work)
     count = os.cpu_count() or 1 if workers is None else positive_integer("workers", workers)
-    pool = [_Worker(work) for _ in range(count)]
-    waiting, source = deque[_Job](), iter(tasks)
+    pool = [Worker(work) for _ in range(count)]
+    waiting, source = deque[Job](), iter(tasks)
     try:
         while True:
             for worker in pool:
@@ -67,7 +94,7 @@ def run_in_processes(
 
 
 @dataclass
-class _Job:
+class Job:
     """A task on its way: what is finished of it, and how often the next point was tried."""
 
     task: Task
@@ -77,10 +104,11 @@ class _Job:
 
     @property
     def complete(self) -> bool:
+        """Whether every point has its result."""
         return len(self.results) == len(self.task.chosen)
 
 
-class _Worker:
+class Worker:
     """A process that runs points, and this end of the pipe to it."""
 
     def __init__(self, work: Work) -> None:
@@ -97,14 +125,14 @@ class _Worker:
         self.up = False
         theirs.close()
 
-    def start(self, job: _Job) -> None:
+    def start(self, job: Job) -> None:
         """Sends the points that are left of a job."""
         self.job, self.began = job, time.monotonic()
         first = len(job.results)
         with contextlib.suppress(OSError):  # it has died: `advance` finds out
             self.pipe.send((job.task.to_run[first:], job.seeds[first:]))
 
-    def advance(self, time_limit: float | None) -> _Job | None:
+    def advance(self, time_limit: float | None) -> Job | None:
         """Takes what the worker sent; returns its job when it is complete, or cannot go on here."""
         job = self.job
         assert job is not None
@@ -134,7 +162,16 @@ class _Worker:
         job.tries = 0
         return self._let_go(job) if job.complete else None
 
-    def _let_go(self, job: _Job) -> _Job:
+    def finish(self, job: Job, time_limit: float | None) -> list[PointResult]:
+        """A whole job, one after another, whatever becomes of the process meanwhile."""
+        self.start(job)
+        while not job.complete:
+            for _ in _ready([self], time_limit):
+                if (back := self.advance(time_limit)) is not None and not back.complete:
+                    self.start(back)
+        return job.results
+
+    def _let_go(self, job: Job) -> Job:
         self.job = None
         return job
 
@@ -149,7 +186,7 @@ class _Worker:
         self.pipe.close()
 
 
-def _ready(busy: list[_Worker], time_limit: float | None) -> list[_Worker]:
+def _ready(busy: list[Worker], time_limit: float | None) -> list[Worker]:
     """Workers that have sent something, have died, or have run out of time."""
     timeout, timed = None, [worker for worker in busy if worker.up and time_limit is not None]
     if timed and time_limit is not None:
@@ -159,16 +196,17 @@ def _ready(busy: list[_Worker], time_limit: float | None) -> list[_Worker]:
     return [worker for worker in busy if worker.pipe in ready or (worker in timed and worker.began <= late)]
 
 
-def _next_job(waiting: deque[_Job], source: Iterator[Task], seed: int) -> _Job | None:
+def _next_job(waiting: deque[Job], source: Iterator[Task], seed: int) -> Job | None:
     if waiting:
         return waiting.popleft()
     task = next(source, None)
-    return None if task is None else _Job(task, _seeds(task, seed))
+    return None if task is None else Job(task, seeds_of(task, seed))
 
 
 def _serve(pipe: Connection, work: Work) -> None:
     """A worker: points in, results out, until the other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process, which ends the workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, OSError):
         pipe.send(None)
         while True:
@@ -177,11 +215,21 @@ def _serve(pipe: Connection, work: Work) -> None:
                 pipe.send(result)
 
 
-def _seeds(task: Task, seed: int) -> list[int]:
+def _end_with_parent() -> None:
+    """Ends this process with the one that started it, even in the middle of a point that hangs."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def seeds_of(task: Task, seed: int) -> list[int]:
+    """The seeds of the points that are to be run."""
     return [point_seed(seed, point) for point in task.to_run]
 
 
-def _check_picklable(work: Work) -> None:
+def check_picklable(work: Work) -> None:
+    """That the function can be sent to another process."""
     try:
         ForkingPickler.dumps(work)
     except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,12 +17,12 @@ from .._validation import fail, positive_integer
 
 @dataclass(frozen=True)
 class Task:
-    """Neighbouring points along the last axis: what is run at once, and one chunk of every array in the store.
+    """Neighbouring points: what is run at once, and one chunk of every array in the store.
 
     Fields:
         number: which task.
         region: where its points are, one slice per axis of the grid.
-        points: the points, parameter values by name.
+        points: the points, parameter values by name, the last axis running fastest.
         chosen: numbers of those points that are to be run; the others are done.
     """
 
@@ -35,6 +36,11 @@ class Task:
         """The chosen points."""
         return [self.points[number] for number in self.chosen]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many points it has along each axis."""
+        return tuple(along.stop - along.start for along in self.region)
+
     def only(self, chosen: Iterable[int]) -> Task:
         """The same task with some of its points chosen."""
         return replace(self, chosen=tuple(int(number) for number in chosen))
@@ -45,19 +51,27 @@ class Grid:
 
     Arguments:
         axes: values by name, one axis each, in order. Numbers or strings; no value twice.
-        batch: points of a task, along the last axis.
+        batch: points of a task: so many neighbours along the last axis, or along each axis that is named.
 
     Example:
         >>> grid = Grid({"width": [10, 100], "temperature": [0.1, 0.2, 0.3]}, batch=2)
         >>> grid.size, grid.tasks, grid.task(1).points
         (6, 4, ({'width': 10, 'temperature': 0.3},))
+        >>> Grid({"width": [10, 100], "temperature": [0.1, 0.2, 0.3]}, batch={"width": 2, "temperature": 2}).tasks
+        2
     """
 
-    def __init__(self, axes: Mapping[str, Any], batch: int = 1) -> None:
+    def __init__(self, axes: Mapping[str, Any], batch: int | Mapping[str, int] = 1) -> None:
         if not isinstance(axes, Mapping) or not axes:
             raise fail("grid", repr(axes), "values by name, as in {'width': [10, 100]}")
         self.axes = {_name(name): _values(str(name), values) for name, values in axes.items()}
-        self.batch = positive_integer("batch", batch)
+        if isinstance(batch, Mapping):
+            for name in batch:
+                if name not in self.axes:
+                    raise fail("batch", repr(name), f"axes of the grid: {', '.join(self.axes)}")
+            self.batch = {name: positive_integer(f"batch[{name!r}]", count) for name, count in batch.items()}
+        else:
+            self.batch = positive_integer("batch", batch)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -77,24 +91,27 @@ class Grid:
     @property
     def chunks(self) -> tuple[int, ...]:
         """The shape of a task."""
-        return (*(1 for _ in self.shape[:-1]), min(self.batch, self.shape[-1]))
+        batch = self.batch if isinstance(self.batch, dict) else {self.names[-1]: self.batch}
+        return tuple(min(batch.get(name, 1), count) for name, count in zip(self.names, self.shape, strict=True))
 
     @property
     def tasks(self) -> int:
         """How many tasks."""
-        return math.prod(self.shape[:-1]) * -(-self.shape[-1] // self.chunks[-1])
+        return math.prod(self._pieces)
+
+    @property
+    def _pieces(self) -> tuple[int, ...]:
+        return tuple(-(-count // chunk) for count, chunk in zip(self.shape, self.chunks, strict=True))
 
     def task(self, number: int) -> Task:
         """The task of a number from 0 to tasks − 1."""
-        along = -(-self.shape[-1] // self.chunks[-1])
-        row, piece = divmod(number, along)
-        index = np.unravel_index(row, self.shape[:-1]) if self.shape[:-1] else ()
-        first = piece * self.chunks[-1]
-        last = min(first + self.chunks[-1], self.shape[-1])
-        region = (*(slice(int(at), int(at) + 1) for at in index), slice(first, last))
-        *outer, inner = self.axes.items()
-        fixed = {name: _plain(values[at]) for (name, values), at in zip(outer, index, strict=True)}
-        points = tuple(fixed | {inner[0]: _plain(inner[1][at])} for at in range(first, last))
+        where = np.unravel_index(number, self._pieces)
+        region = tuple(
+            slice(int(at) * chunk, min((int(at) + 1) * chunk, count))
+            for at, chunk, count in zip(where, self.chunks, self.shape, strict=True)
+        )
+        parts = [values[along].tolist() for values, along in zip(self.axes.values(), region, strict=True)]
+        points = tuple(dict(zip(self.names, values, strict=True)) for values in itertools.product(*parts))
         return Task(number, region, points, tuple(range(len(points))))
 
     def __iter__(self) -> Iterator[Task]:
@@ -102,7 +119,7 @@ class Grid:
 
     def to_json(self) -> dict[str, list[Any]]:
         """The axes as plain lists."""
-        return {name: [_plain(value) for value in values] for name, values in self.axes.items()}
+        return {name: values.tolist() for name, values in self.axes.items()}
 
 
 def point_seed(seed: int, point: Mapping[str, Any]) -> int:
@@ -134,7 +151,3 @@ def _values(name: str, values: Any) -> np.ndarray:
     if len(np.unique(array)) != len(array):
         raise fail(f"grid[{name!r}]", "a value twice", "different values")
     return array
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

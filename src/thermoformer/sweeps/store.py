@@ -2,6 +2,9 @@
 
 A task is one chunk of every array. Chunks are written to a side file and renamed, and the chunk of `status` comes last:
 whatever happens in between, a task is either done or as if it had never run. One process writes at a time.
+
+Small chunks are not compressed, so that they can be written and read as plain files: through zarr each costs more than
+a millisecond.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +33,10 @@ TO_DO, DONE, FAILED = 0, 1, 2
 FORMAT = 1
 # Names that the store uses itself.
 RESERVED = ("status", "seconds")
+# Where the group is for the moment in which a larger one takes its place.
+ASIDE = ".data.zarr.old"
+# Chunks up to so many bytes are plain files.
+PLAIN_BYTES = 4096
 
 
 class StoreError(ValueError):
@@ -56,7 +64,8 @@ class SweepStore:
     @property
     def data(self) -> Path:
         """The zarr group."""
-        return self.folder / "data.zarr"
+        usual, aside = self.folder / "data.zarr", self.folder / ASIDE
+        return aside if aside.exists() and not usual.exists() else usual
 
     def exists(self) -> bool:
         """Whether there is a sweep here."""
@@ -88,23 +97,53 @@ class SweepStore:
         if others and not self._half_made(others):
             raise StoreError(f"store: got {self.folder}, which holds {others[0]}; expected an empty folder or a sweep")
         group = zarr.open_group(self.data, mode="w")
-        for name, values in grid.axes.items():
-            array = group.create_array(name, shape=values.shape, dtype=values.dtype, dimension_names=(name,))
-            array[:] = values
-        given = {"shape": grid.shape, "chunks": grid.chunks, "dimension_names": grid.names}
-        group.create_array("status", dtype="int8", fill_value=TO_DO, **given)
-        group.create_array("seconds", dtype="float64", fill_value=np.nan, **given)
+        self._make_axes(group, grid)
+        self._make_array(group, grid, "status", np.dtype("int8"), TO_DO)
+        self._make_array(group, grid, "seconds", np.dtype("float64"), np.nan)
         self.rewrite(description)  # last: a folder without it has nothing in it
+
+    def extend(self, description: Mapping[str, Any], grid: Grid) -> None:
+        """Makes room for more values at the ends of the axes; what is there stays, and stays readable throughout."""
+        old, new, aside = self.folder / "data.zarr", self.folder / ".data.zarr.new", self.folder / ASIDE
+        if not old.exists():  # killed between the two renames below
+            os.rename(aside, old)
+        shutil.rmtree(new, ignore_errors=True)
+        group = zarr.open_group(new, mode="w")
+        self._make_axes(group, grid)
+        for name in zarr.open_group(old, mode="r"):
+            if name in grid.names:
+                continue
+            shutil.copytree(old / name, new / name, copy_function=_link)
+            file = new / name / "zarr.json"
+            record = json.loads(file.read_text("utf-8"))
+            if list(grid.names) == record["dimension_names"][: len(grid.names)]:
+                record["shape"][: len(grid.names)] = grid.shape
+            _write_whole(file, json.dumps(record).encode())
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(old, aside)
+        os.rename(new, old)
+        self._grid = None
+        self.rewrite(description)
+        shutil.rmtree(aside)
 
     def rewrite(self, description: Mapping[str, Any]) -> None:
         """Writes the JSON file whole."""
-        part = self.description_file.with_name(".sweep.json.part")
-        part.write_text(json.dumps({"format": FORMAT, **description}, indent=2, ensure_ascii=False), encoding="utf-8")
-        os.replace(part, self.description_file)
+        text = json.dumps({**description, "format": FORMAT}, indent=2, ensure_ascii=False)
+        _write_whole(self.description_file, text.encode())
 
     def status(self) -> np.ndarray:
         """Of every point: 0 to do, 1 done, 2 failed."""
-        return np.asarray(self._group("r")["status"][:])
+        grid, array = self.grid(), self._group("r")["status"]
+        if not _is_plain(array):
+            return np.asarray(array[:])
+        found = np.full(grid.shape, TO_DO, np.int8)
+        for task in grid:
+            try:
+                chunk = np.fromfile(self._chunk_file(array, task), np.int8).reshape(grid.chunks)
+            except FileNotFoundError:
+                continue
+            found[task.region] = chunk[_corner(task)]
+        return found
 
     def write(self, task: Task, results: Sequence[PointResult], axes: Mapping[str, tuple[str, ...]]) -> int:
         """Writes a finished task, and returns how many of its points failed.
@@ -115,7 +154,7 @@ class SweepStore:
         """
         good = [result for result in results if not result.error]
         if good and not self._results:
-            self._make_results(good[0].values, axes)
+            self._make_results(good[0], axes)
         errors = {}
         for number, result in zip(task.chosen, results, strict=True):
             if error := result.error or self._misfit(result.values):
@@ -137,32 +176,45 @@ class SweepStore:
             return
         inner = array.shape[len(task.region) :]
         region = (*task.region, *(slice(None) for _ in inner))
+        shape = (*task.shape, *inner)
         if len(values) == len(task.points):
             block = np.stack([np.asarray(values[number], array.dtype) for number in range(len(task.points))])
         else:
             block = np.array(array[region]).reshape(len(task.points), *inner)
             for number, value in values.items():
                 block[number] = value
-        array[region] = block.reshape(*(1 for _ in task.region[:-1]), len(task.points), *inner)
+        if not _is_plain(array):
+            array[region] = block.reshape(shape)
+            return
+        # A chunk at the end of an axis is as large as any other.
+        chunk = np.full(array.chunks, array.fill_value, array.dtype.newbyteorder("<"))
+        chunk[_corner(task)] = block.reshape(shape)
+        _write_whole(self._chunk_file(array, task), chunk.tobytes())
+
+    def _chunk_file(self, array: Any, task: Task) -> Path:
+        """Where zarr has the chunk of a task (Zarr 3, default chunk keys)."""
+        index = [str(along.start // size) for along, size in zip(task.region, array.chunks, strict=False)]
+        return self.data / array.basename / "c" / "/".join([*index, *("0" for _ in array.shape[len(index) :])])
 
     def errors(self) -> dict[int, dict[int, str]]:
-        """Why points failed, by task and number of the point in it."""
+        """Why points failed, by number of the task and of the point in it."""
         found = {}
-        for file in sorted((self.folder / "errors").glob("*.json")):
+        for task in self.grid() if (self.folder / "errors").exists() else ():
             try:
-                found[int(file.stem)] = {int(at): text for at, text in json.loads(file.read_text("utf-8")).items()}
-            except (OSError, ValueError):  # it is being replaced: the next look finds it
+                texts = json.loads(self._error_file(task).read_text("utf-8"))
+            except FileNotFoundError:
                 continue
+            found[task.number] = {int(at): text for at, text in texts.items()}
         return found
 
     def dataset(self) -> xr.Dataset:
         """All that is there, read when it is used; what is not done yet has the fill value, and `status` 0."""
         description = self.description()
         opened = xr.open_zarr(self.data, consolidated=False, chunks=None)
-        kept = {name: json.dumps(description[name]) for name in ("versions", "fixed") if name in description}
-        for name in ("function", "seed", "revision", "device", "created"):
+        kept = {name: json.dumps(description[name]) for name in ("versions", "fixed", "runs") if name in description}
+        for name in ("function", "seed", "revision", "created"):
             kept[name] = str(description.get(name, ""))
-        return opened.assign_attrs(kept)
+        return opened[sorted(str(name) for name in opened.data_vars)].assign_attrs(opened.attrs | kept)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -183,6 +235,18 @@ class SweepStore:
             file.flush()
             yield
 
+    def writer(self) -> str:
+        """Who is writing to the folder now, in words; empty where nobody is."""
+        try:
+            with (self.folder / ".lock").open("r", encoding="utf-8") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except OSError:
+                    return file.read().strip() or "another process"
+        except OSError:  # none has ever written, or we may not look
+            pass
+        return ""
+
     def _group(self, mode: Any) -> Any:
         try:
             return zarr.open_group(self.data, mode=mode)
@@ -197,31 +261,67 @@ class SweepStore:
 
     def begin(self) -> None:
         """Looks up which results there are already, before anything is written."""
-        own = {*RESERVED, *self.grid().names}
         group = self._group("r+")
         self._opened = {}
         # Without a point that is done, arrays of results may be half made: they are made anew.
-        finished = bool((np.asarray(group["status"][:]) == DONE).any())
-        self._results = {name: group[name] for name in group if name not in own} if finished else {}
+        finished = bool((self.status() == DONE).any())
+        names = self.grid().names
+        self._results = {
+            name: group[name]
+            for name in group
+            if finished and name not in RESERVED and name not in names and set(names) <= _dimensions(group[name])
+        }
 
-    def _make_results(self, values: Mapping[str, np.ndarray], axes: Mapping[str, tuple[str, ...]]) -> None:
+    def _make_results(self, result: PointResult, axes: Mapping[str, tuple[str, ...]]) -> None:
         """Makes the arrays of the results, when the first of them come."""
         grid, group = self.grid(), self._group("r+")
-        for name, value in values.items():
+        coordinates = dict(result.coordinates)
+        for name in (*result.values, *coordinates):
             if name in RESERVED or name in grid.names:
                 raise fail("function", f"a result named {name!r}", "another name: the store has its own of this name")
-            named = axes.get(name, tuple(f"{name}_{number}" for number in range(value.ndim)))
+        for name, value in result.values.items():
+            named = axes.get(name) or result.axes.get(name) or tuple(f"{name}_{at}" for at in range(value.ndim))
             if len(named) != value.ndim:
                 raise fail(f"axes[{name!r}]", named, f"{value.ndim} names, one per axis of the result")
-            self._results[name] = group.create_array(
-                name,
-                shape=(*grid.shape, *value.shape),
-                chunks=(*grid.chunks, *(max(size, 1) for size in value.shape)),
-                dtype=value.dtype,
-                fill_value=np.nan if value.dtype.kind in "fc" else 0,
-                dimension_names=(*grid.names, *named),
-                overwrite=True,
-            )
+            fill = np.nan if value.dtype.kind in "fc" else 0
+            self._results[name] = self._make_array(group, grid, name, value.dtype, fill, value.shape, named)
+        for name, value in coordinates.items():
+            kind = str if value.dtype.kind == "U" else value.dtype
+            given = {"dimension_names": (name,), "overwrite": True}
+            group.create_array(name, shape=value.shape, dtype=kind, **given)[:] = value
+        for name, attributes in result.attributes.items():
+            if attributes and (not name or name in group):
+                (group[name] if name else group).update_attributes(attributes)
+
+    def _make_axes(self, group: Any, grid: Grid) -> None:
+        for name, values in grid.axes.items():
+            kind = str if values.dtype.kind == "U" else values.dtype
+            group.create_array(name, shape=values.shape, dtype=kind, dimension_names=(name,))[:] = values
+
+    def _make_array(
+        self,
+        group: Any,
+        grid: Grid,
+        name: str,
+        dtype: np.dtype,
+        fill: Any,
+        inner: tuple[int, ...] = (),
+        named: tuple[str, ...] = (),
+    ) -> Any:
+        """An array over the grid, with one chunk per task."""
+        text = dtype.kind == "U"
+        chunks = (*grid.chunks, *(max(size, 1) for size in inner))
+        plain = not text and dtype.itemsize * int(np.prod(chunks)) <= PLAIN_BYTES
+        return group.create_array(
+            name,
+            shape=(*grid.shape, *inner),
+            chunks=chunks,
+            dtype=str if text else dtype,
+            fill_value="" if text else fill,
+            dimension_names=(*grid.names, *named),
+            overwrite=True,
+            **({"compressors": None} if plain else {}),
+        )
 
     def _misfit(self, values: Mapping[str, np.ndarray]) -> str:
         """Why results do not fit those of other points; empty where they do."""
@@ -230,21 +330,62 @@ class SweepStore:
             return f"ValueError: returned {sorted(values)}; other points returned {sorted(self._results)}"
         for name, value in values.items():
             array = self._results[name]
-            if array.shape[axes:] != value.shape or array.dtype != value.dtype:
+            same = value.dtype.kind == "U" if array.dtype.kind == "T" else array.dtype == value.dtype
+            if array.shape[axes:] != value.shape or not same:
                 other = f"{array.dtype}{array.shape[axes:]}"
                 return f"ValueError: {name}: returned {value.dtype}{value.shape}; other points returned {other}"
         return ""
 
     def _write_errors(self, task: Task, errors: Mapping[int, str]) -> None:
-        file = self.folder / "errors" / f"{task.number:08d}.json"
+        file = self._error_file(task)
         if not errors:
             file.unlink(missing_ok=True)  # all points of the task that had failed were chosen
             return
-        file.parent.mkdir(exist_ok=True)
-        part = file.with_name(f".{file.name}.part")
-        part.write_text(json.dumps(errors, ensure_ascii=False), encoding="utf-8")
-        os.replace(part, file)
+        _write_whole(file, json.dumps(errors, ensure_ascii=False).encode())
+
+    def _error_file(self, task: Task) -> Path:
+        """Named after the place of the task, which stays the same when axes grow."""
+        sizes = self.grid().chunks
+        where = "-".join(str(along.start // size) for along, size in zip(task.region, sizes, strict=True))
+        return self.folder / "errors" / f"{where}.json"
 
     def _half_made(self, names: Sequence[str]) -> bool:
         """Whether a run was killed while it made this folder: nothing but an empty group."""
         return set(names) <= {self.data.name}
+
+
+def _corner(task: Task) -> tuple[slice, ...]:
+    """Where the points of a task are in its chunk, which is larger at the ends of the axes."""
+    return tuple(slice(count) for count in task.shape)
+
+
+def _is_plain(array: Any) -> bool:
+    """Whether chunks of an array are plain files of its numbers."""
+    return not array.compressors and array.dtype.kind != "T"
+
+
+def _dimensions(array: Any) -> set[str]:
+    return set(array.metadata.dimension_names or ())
+
+
+def _link(source: str, target: str) -> None:
+    """The same file under another name, or a copy where the file system has no such thing."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _write_whole(file: Path, content: bytes) -> None:
+    """Either the old or the new file is there at any moment, never half of one."""
+    part = file.with_name(f".{file.name}.part")
+    try:
+        try:
+            part.write_bytes(content)
+        except FileNotFoundError:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(content)
+        os.replace(part, file)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise

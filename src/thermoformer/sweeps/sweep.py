@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import platform
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from importlib import metadata
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from .. import __version__
-from .._validation import fail, nonnegative_integer, one_of, positive_number
-from .executors import run_here, run_in_processes
+from .._progress import Progress, inside, shown_progress
+from .._validation import fail, nonnegative_integer, one_of, positive_integer, positive_number
+from .cluster import run_on_dask
+from .description import CHANGEABLE, IDENTITY, describe, fixed_values, found_function, is_longer, now
+from .executors import Finished, run_here, run_in_processes, run_on_devices
 from .grid import Grid, Task
 from .store import DONE, FAILED, TO_DO, StoreError, SweepStore
 from .work import Work
 
-EXECUTORS = ("local", "processes")
-Report = Callable[[int, int, str], None]
+EXECUTORS = ("local", "processes", "dask")
 
 
 @dataclass(frozen=True)
@@ -52,14 +48,15 @@ class Sweep:
     """A function at every point of a grid, each result written once, the whole a labelled Dataset.
 
     Arguments:
-        function: called as function(**point, **fixed); returns numbers or arrays by name (or a Dataset), of the same
-            shapes at all points. Where it has an argument `seed`, it gets one that follows from the point.
+        function: called as function(**point, **fixed); returns numbers, strings or arrays by name (or a Dataset), of
+            the same shapes at all points. Where it has an argument `seed`, it gets one that follows from the point.
         grid: values by name.
-        store: the folder; one that holds a part of this sweep is gone on with.
+        store: the folder; one that holds a part of this sweep is gone on with. Values may be added at the ends of axes.
         fixed: arguments that are the same at every point.
-        batch: points that are run, and written, together: neighbours along the last axis of the grid.
+        batch: points that are run, and written, together: so many neighbours along the last axis of the grid, or along
+            each axis that is named.
         vectorised: the function takes arrays, [point] for each argument, and returns arrays with such a first axis.
-        axes: names of the axes of results, by name.
+        axes: names of the axes of results, by name; a Dataset names its own.
         seed: where the seeds of the points derive from.
         allow_nan: take NaN for a result; otherwise a point that returns it has failed.
 
@@ -80,7 +77,7 @@ class Sweep:
         store: str | Path,
         *,
         fixed: Mapping[str, Any] | None = None,
-        batch: int = 1,
+        batch: int | Mapping[str, int] = 1,
         vectorised: bool = False,
         axes: Mapping[str, tuple[str, ...]] | None = None,
         seed: int = 0,
@@ -90,60 +87,92 @@ class Sweep:
             raise fail("function", type(function).__name__, "a function")
         self.grid = Grid(grid, batch)
         self.store = SweepStore(store)
-        self.axes = dict(axes or {})
+        self.axes = {name: tuple(named) for name, named in (axes or {}).items()}
         self.seed = nonnegative_integer("seed", seed)
         seeded = _check_arguments(function, self.grid, dict(fixed or {}))
         self.work = Work(function, dict(fixed or {}), seeded, vectorised, allow_nan)
+
+    @classmethod
+    def from_store(cls, store: str | Path, function: Callable[..., Any] | str | None = None) -> Sweep:
+        """The sweep of a folder, as it was described there.
+
+        Arguments:
+            function: the function, or its name as "module:name". Where absent, the one that the folder names, if it is
+                of this library: a folder from elsewhere must not decide what is run.
+        """
+        found = SweepStore(store).description()
+        if function is None:
+            if not str(found["function"]).startswith("thermoformer."):
+                raise fail("function", "nothing", f"the function of this sweep by name: {found['function']!r}")
+            function = str(found["function"])
+        return cls(
+            found_function(function) if isinstance(function, str) else function,
+            found["grid"],
+            store,
+            fixed=fixed_values(found["fixed"]),
+            axes={name: tuple(named) for name, named in found["axes"].items()},
+            **{name: found[name] for name in ("batch", "vectorised", "seed", "allow_nan")},
+        )
 
     def run(
         self,
         executor: str = "local",
         *,
         workers: int | None = None,
+        cluster: Any = None,
+        devices: int | None = None,
         time_limit: float | None = None,
+        only: Mapping[str, Any] | None = None,
         retry: bool = False,
         accept_changes: bool = False,
-        progress: Report | None = None,
+        progress: Progress | bool | None = None,
     ) -> xr.Dataset:
         """Runs what is not done yet, and returns all that is there.
 
         Ctrl-C, or a kill, loses the tasks in flight and nothing else; the same call goes on.
 
         Arguments:
-            executor: "local" in this process, "processes" in several.
+            executor: "local" in this process, "processes" in several, "dask" on a cluster.
             workers: how many processes; as many as cores where absent.
-            time_limit: seconds that a point may take (a task, for a vectorised function); needs processes.
+            cluster: for dask: the address of a scheduler, a Cluster or a Client; where absent, a cluster of `workers`
+                processes is started on this machine.
+            devices: for local: how many JAX devices share the work; points of a vectorised task spread over them, other
+                tasks one to each. One where absent.
+            time_limit: seconds that a point may take (a task, for a vectorised function); not with local.
+            only: values by name: run these alone, and leave the rest for another time.
             retry: run points again that failed before.
             accept_changes: go on though function, versions or fixed arguments have changed since the store was made.
-            progress: called as progress(done, total, message).
+            progress: called as progress(done, total, message). Where absent, a bar in a terminal or notebook; False for
+                none.
         """
         one_of("executor", executor, EXECUTORS)
-        if time_limit is not None:
-            positive_number("time_limit", time_limit)
-            if executor == "local":
-                raise fail("time_limit", time_limit, "none with executor='local': only another process can be stopped")
+        start = self._executor(executor, workers, cluster, devices, time_limit)
+        asked = self._asked(only)
         with self.store.lock():
             self._open(accept_changes)
             status = self.store.status()
             self.store.begin()
-            tasks = self._open_tasks(status, retry)
-            if executor == "local":
-                finished = run_here(self.work, tasks, self.seed)
-            else:
-                finished = run_in_processes(self.work, tasks, self.seed, workers=workers, time_limit=time_limit)
-            count, failed = int((status == DONE).sum()), 0 if retry else int((status == FAILED).sum())
-            began, before = time.monotonic(), count + failed
-            try:
-                for task, results in finished:
-                    bad = self.store.write(task, results, self.axes)
-                    failed, count = failed + bad, count + len(results) - bad
-                    if progress is not None:
+            wanted = np.isin(status, (TO_DO, FAILED) if retry else (TO_DO,)) & asked
+            finished = start(self._tasks(wanted))
+            record = {"began": now(), "executor": executor, "devices": []}
+            points, count = int(asked.sum()), int(((status == DONE) & asked).sum())
+            failed = int(((status == FAILED) & asked & ~wanted).sum())
+            before, began = count + failed, time.monotonic()
+            with shown_progress(progress) as report:
+                report(before, points, "starting")
+                token = inside.set(lambda done, total, message: report(count + failed, points, message))
+                try:
+                    for task, results in finished:
+                        bad = self.store.write(task, results, self.axes)
+                        self._note(record, {result.device for result in results})
+                        failed, count = failed + bad, count + len(results) - bad
                         rate = (count + failed - before) / max(time.monotonic() - began, 1e-9)
-                        progress(count + failed, self.grid.size, _message(count, failed, rate, self.grid.size))
-            finally:
-                close = getattr(finished, "close", None)
-                if close is not None:
-                    close()
+                        report(count + failed, points, _message(count, failed, rate, points))
+                finally:
+                    inside.reset(token)
+                    close = getattr(finished, "close", None)
+                    if close is not None:
+                        close()
         return self.dataset()
 
     def dataset(self) -> xr.Dataset:
@@ -158,57 +187,100 @@ class Sweep:
         """Why points failed, by their values in the order of the grid."""
         return errors_of(self.store)
 
-    def _open_tasks(self, status: np.ndarray, retry: bool) -> Iterator[Task]:
+    def _executor(
+        self, executor: str, workers: int | None, cluster: Any, devices: int | None, time_limit: float | None
+    ) -> Callable[[Iterator[Task]], Iterator[Finished]]:
+        """What runs tasks, once all that was said about it fits."""
+        if time_limit is not None:
+            positive_number("time_limit", time_limit)
+            if executor == "local":
+                raise fail("time_limit", time_limit, "none with executor='local': only another process can be stopped")
+        if cluster is not None and executor != "dask":
+            raise fail("cluster", repr(cluster), f"none with executor={executor!r}: it is dask's")
+        if devices is not None and executor != "local":
+            raise fail("devices", devices, f"none with executor={executor!r}: every worker has its own")
+        if executor == "dask":
+            given = {"cluster": cluster, "workers": workers, "time_limit": time_limit}
+            return lambda tasks: run_on_dask(self.work, tasks, self.seed, **given)
+        if executor == "processes":
+            return lambda tasks: run_in_processes(self.work, tasks, self.seed, workers=workers, time_limit=time_limit)
+        count = 1 if devices is None else _check_devices(devices)
+        if count == 1:
+            return lambda tasks: run_here(self.work, tasks, self.seed)
+        if self.work.vectorised:
+            return lambda tasks: run_here(replace(self.work, devices=count), tasks, self.seed)
+        return lambda tasks: run_on_devices(self.work, tasks, self.seed, count)
+
+    def _asked(self, only: Mapping[str, Any] | None) -> np.ndarray:
+        """Which points are to be run, of all of the grid."""
+        asked = np.ones(self.grid.shape, bool)
+        for name, values in (only or {}).items():
+            if name not in self.grid.axes:
+                raise fail("only", repr(name), f"axes of the grid: {', '.join(self.grid.names)}")
+            along = self.grid.axes[name]
+            if not np.isin(values, along).all():
+                raise fail(f"only[{name!r}]", _short(values), "values of the grid")
+            shape = [len(along) if axis == name else 1 for axis in self.grid.names]
+            asked &= np.isin(along, values).reshape(shape)
+        return asked
+
+    def _tasks(self, wanted: np.ndarray) -> Iterator[Task]:
         """Tasks with a point to run, and which of their points."""
-        wanted = np.isin(status, (TO_DO, FAILED) if retry else (TO_DO,))
         for task in self.grid:
             if (chosen := np.flatnonzero(wanted[task.region])).size:
                 yield task.only(chosen)
 
+    def changes(self) -> list[str]:
+        """What differs from the sweep that the folder holds: nothing where it holds none, or this one."""
+        if not self.store.exists():
+            return []
+        found, mine = self.store.description(), describe(self.work, self.grid, self.seed, self.axes)
+        return [name for name in (*IDENTITY, *CHANGEABLE) if found.get(name) != mine[name]]
+
     def _open(self, accept_changes: bool) -> None:
-        description = self._description()
+        """Makes the folder, or sees to it that it is the one of this sweep."""
+        description = describe(self.work, self.grid, self.seed, self.axes)
         if not self.store.exists():
             self.store.create(description, self.grid)
             return
         found = self.store.description()
-        for name in ("grid", "batch", "seed"):
-            if found.get(name) != description[name]:
+        kept = {name: found[name] for name in ("created", "runs") if name in found}
+        longer = is_longer(description["grid"], found["grid"])
+        # More values along the last axis must not change what a chunk is.
+        longer = longer and Grid(found["grid"], found["batch"]).chunks == self.grid.chunks
+        for name in IDENTITY:
+            if found.get(name) != description[name] and not (name == "grid" and longer):
                 raise StoreError(
                     f"store: got {self.store.folder} with another {name} ({_short(found.get(name))}); "
                     f"expected {_short(description[name])}, or another folder"
                 )
-        changed = [name for name in ("function", "source", "fixed", "versions") if found.get(name) != description[name]]
+        changed = [name for name in self.changes() if name in CHANGEABLE]
         if changed and not accept_changes:
             what = ", ".join(f"{name} {_short(found.get(name))}" for name in changed)
             raise StoreError(
                 f"store: got {self.store.folder}, made with {what}; expected no change in {', '.join(changed)}, "
                 "another folder, or accept_changes=True"
             )
-        if changed:
-            self.store.rewrite(description | {"created": found.get("created", "")})
+        if longer:
+            self.store.extend(description | kept, self.grid)
+        elif changed:
+            self.store.rewrite(description | kept)
 
-    def _description(self) -> dict[str, Any]:
-        function = self.work.function
-        return {
-            "function": f"{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}",
-            "source": _source(function),
-            "grid": self.grid.to_json(),
-            "batch": self.grid.batch,
-            "seed": self.seed,
-            "fixed": {name: repr(value) for name, value in self.work.fixed.items()},
-            "versions": {"thermoformer": __version__, **{name: metadata.version(name) for name in ("jax", "numpy")}},
-            "python": platform.python_version(),
-            "revision": _revision(function),
-            "device": _device(),
-            "created": time.strftime("%Y-%m-%d %H:%M:%S"),
-        }
+    def _note(self, record: dict[str, Any], devices: set[str]) -> None:
+        """Writes down on what this run ran, as soon as that is known."""
+        new = sorted(device for device in devices - set(record["devices"]) if device)
+        if record["devices"] and not new:
+            return
+        record["devices"] = [*record["devices"], *new] or ["not JAX"]
+        description = self.store.description()
+        others = [run for run in description["runs"] if run["began"] != record["began"]]
+        self.store.rewrite(description | {"runs": [*others, record]})
 
 
 def status_of(store: SweepStore) -> SweepStatus:
     """How far the sweep in a folder is."""
-    data = store.dataset()
-    status = data.status.values
-    seconds = data.seconds.values[status != TO_DO]
+    status = store.status()
+    seconds = store.dataset().seconds.values[tuple(slice(size) for size in status.shape)][status != TO_DO]
     return SweepStatus(
         status.size, int((status == DONE).sum()), int((status == FAILED).sum()), float(np.nansum(seconds))
     )
@@ -256,37 +328,27 @@ def _check_arguments(function: Callable[..., Any], grid: Grid, fixed: dict[str, 
     return "seed" in parameters and "seed" not in {*grid.names, *fixed}
 
 
-def _source(function: Callable[..., Any]) -> str:
-    """A hash of the function's text, so that a change is noticed; empty where there is no text."""
-    try:
-        return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:16]
-    except (OSError, TypeError):
-        return ""
+def _check_devices(devices: int) -> int:
+    import jax
 
-
-def _revision(function: Callable[..., Any]) -> str:
-    """The commit of the folder that the function is in; empty where there is none."""
-    try:
-        file = inspect.getsourcefile(function)
-        folder = Path(file).parent if file else Path.cwd()
-        command = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-    except (OSError, TypeError, subprocess.SubprocessError):
-        return ""
-
-
-def _device() -> str:
-    """What JAX runs on; empty where nobody has asked for JAX yet, since finding out would start it."""
-    jax = sys.modules.get("jax")
-    return (
-        "" if jax is None else f"{jax.default_backend()}, {jax.local_device_count()} of {jax.devices()[0].device_kind}"
-    )
+    count = positive_integer("devices", devices)
+    if count > jax.local_device_count():
+        raise fail("devices", count, f"at most {jax.local_device_count()}, the local devices")
+    return count
 
 
 def _message(done: int, failed: int, rate: float, points: int) -> str:
     left = (points - done - failed) / max(rate, 1e-9)
     bad = f", {failed} failed" if failed else ""
-    return f"{done} done{bad}; {rate:.3g} points/s, {left:.0f} s left"
+    return f"{done} done{bad}; {rate:.3g} points/s, {_duration(left)} left"
+
+
+def _duration(seconds: float) -> str:
+    """Seconds, or hours and minutes where there are many."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def _short(value: Any) -> str:

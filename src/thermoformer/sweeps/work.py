@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from .._plain import plain
 
 # The end of a traceback says what went wrong; all of it may be long.
 LONGEST_ERROR = 4000
@@ -24,6 +27,7 @@ class Work:
         seeded: whether it takes a seed.
         vectorised: whether it takes arrays of points, [point] each, and returns arrays with such a first axis.
         allow_nan: whether NaN is a result; otherwise a point that returns it has failed.
+        devices: how many local devices share the points of a task; JAX arrays spread over them where more than 1.
     """
 
     function: Callable[..., Any]
@@ -31,6 +35,7 @@ class Work:
     seeded: bool
     vectorised: bool
     allow_nan: bool
+    devices: int = 1
 
 
 @dataclass(frozen=True)
@@ -41,11 +46,29 @@ class PointResult:
         values: arrays by name; empty where it failed.
         error: why it failed; empty where it did not.
         seconds: how long it took.
+        axes: names of the axes of the values, where the function returned a Dataset.
+        coordinates: values along those axes, [value] by name.
+        attributes: what it says about its variables, by name; about the whole under the empty name.
+        device: what it ran on, where it used JAX.
     """
 
     values: Mapping[str, np.ndarray]
     error: str
     seconds: float
+    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    coordinates: Mapping[str, np.ndarray] = field(default_factory=dict)
+    attributes: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the function returned: arrays, and what it said about their axes."""
+
+    values: dict[str, np.ndarray]
+    axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    coordinates: dict[str, np.ndarray] = field(default_factory=dict)
+    attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def run_points(work: Work, points: list[dict[str, Any]], seeds: list[int]) -> Iterator[PointResult]:
@@ -66,54 +89,95 @@ def run_points(work: Work, points: list[dict[str, Any]], seeds: list[int]) -> It
             yield _guarded(lambda point=point, seed=seed: _together(work, [point], [seed])[0], work)
         return
     seconds = (time.perf_counter() - began) / len(points)
-    for values in together:
-        yield PointResult(*_checked(values, work), seconds)
+    for found in together:
+        yield _checked(found, work, seconds)
 
 
-def _guarded(call: Callable[[], dict[str, np.ndarray]], work: Work) -> PointResult:
+def _guarded(call: Callable[[], _Found], work: Work) -> PointResult:
     began = time.perf_counter()
     try:
-        values = call()
+        found = call()
     except Exception:
         return PointResult({}, _trace(), time.perf_counter() - began)
-    return PointResult(*_checked(values, work), time.perf_counter() - began)
+    return _checked(found, work, time.perf_counter() - began)
 
 
-def _one(work: Work, point: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
+def _one(work: Work, point: Mapping[str, Any], seed: int) -> _Found:
     given = {**point, **work.fixed} | ({"seed": seed} if work.seeded else {})
     return _arrays(work.function(**given))
 
 
-def _together(work: Work, points: list[dict[str, Any]], seeds: list[int]) -> list[dict[str, np.ndarray]]:
+def _together(work: Work, points: list[dict[str, Any]], seeds: list[int]) -> list[_Found]:
     given: dict[str, Any] = {name: np.array([point[name] for point in points]) for name in points[0]}
-    found = _arrays(work.function(**given, **work.fixed, **({"seed": np.array(seeds)} if work.seeded else {})))
-    for name, array in found.items():
-        if array.ndim == 0 or array.shape[0] != len(points):
-            raise ValueError(
-                f"{name}: got shape {array.shape}; expected {len(points)} along the first axis, one per point"
-            )
-    return [{name: array[number] for name, array in found.items()} for number in range(len(points))]
+    if work.seeded:
+        given["seed"] = np.array(seeds)
+    count = len(points)
+    if work.devices > 1:
+        given = _spread(given, work.devices)
+    found = _arrays(work.function(**given, **work.fixed))
+    values = {name: array[:count] if work.devices > 1 and array.ndim else array for name, array in found.values.items()}
+    for name, array in values.items():
+        if array.ndim == 0 or array.shape[0] != count:
+            raise ValueError(f"{name}: got shape {array.shape}; expected {count} along the first axis, one per point")
+    axes = {name: named[1:] for name, named in found.axes.items()}
+    inner = {name for named in axes.values() for name in named}
+    coordinates = {name: array for name, array in found.coordinates.items() if name in inner}
+    rows = ({name: array[number] for name, array in values.items()} for number in range(count))
+    return [_Found(row, axes, coordinates, found.attributes) for row in rows]
 
 
-def _arrays(found: Any) -> dict[str, np.ndarray]:
+def _spread(given: Mapping[str, np.ndarray], devices: int) -> dict[str, Any]:
+    """Arrays [point] as JAX arrays over so many local devices; the last point fills up what does not come out even."""
+    import jax
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    place = NamedSharding(Mesh(np.array(jax.local_devices()[:devices]), ("point",)), PartitionSpec("point"))
+    missing = -len(next(iter(given.values()))) % devices
+    return {name: jax.device_put(np.pad(array, (0, missing), mode="edge"), place) for name, array in given.items()}
+
+
+def _arrays(found: Any) -> _Found:
+    axes, coordinates, attributes = {}, {}, {}
     if hasattr(found, "data_vars"):  # an xarray Dataset
+        axes = {str(name): tuple(str(axis) for axis in variable.dims) for name, variable in found.data_vars.items()}
+        coordinates = {str(name): index.values for name, index in found.coords.items() if name in found.dims}
+        attributes = {str(name): _plain_attributes(found[name].attrs) for name in found.variables}
+        attributes[""] = _plain_attributes(found.attrs)
         found = {str(name): variable.values for name, variable in found.data_vars.items()}
     if not isinstance(found, Mapping) or not found:
         raise TypeError(f"function: returned {type(found).__name__}; expected arrays or numbers by name")
-    arrays = {str(name): np.asarray(value) for name, value in found.items()}
+    arrays = {str(name): _plain_text(np.asarray(value)) for name, value in found.items()}
     for name, array in arrays.items():
-        if array.dtype.kind not in "fiubc":
-            raise TypeError(f"{name}: returned values of type {array.dtype}; expected numbers")
-    return arrays
+        if array.dtype.kind not in "fiubcU":
+            raise TypeError(f"{name}: returned values of type {array.dtype}; expected numbers or strings")
+    return _Found(arrays, axes, {name: _plain_text(array) for name, array in coordinates.items()}, attributes)
 
 
-def _checked(values: dict[str, np.ndarray], work: Work) -> tuple[dict[str, np.ndarray], str]:
+def _plain_attributes(attributes: Mapping[Any, Any]) -> dict[str, Any]:
+    """Attributes as JSON has them; arrays become lists, and what JSON does not have becomes text."""
+    return {str(name): plain(value) for name, value in attributes.items()}
+
+
+def _plain_text(array: np.ndarray) -> np.ndarray:
+    """Strings in the one form that the store knows."""
+    if array.dtype.kind in "OT" and all(isinstance(value, str) for value in array.ravel().tolist()):
+        return array.astype(str)
+    return array
+
+
+def _checked(found: _Found, work: Work, seconds: float) -> PointResult:
     if not work.allow_nan:
-        for name, array in values.items():
+        for name, array in found.values.items():
             if array.dtype.kind in "fc" and np.isnan(array).any():
-                return {}, f"ValueError: {name} is NaN (allow_nan=True takes it for a result)"
-    return values, ""
+                return PointResult({}, f"ValueError: {name} is NaN (allow_nan=True takes it for a result)", seconds)
+    return PointResult(found.values, "", seconds, found.axes, found.coordinates, found.attributes, _device_name())
 
 
 def _trace() -> str:
     return traceback.format_exc()[-LONGEST_ERROR:]
+
+
+def _device_name() -> str:
+    """What JAX runs on here; empty where nobody has asked for JAX yet, since finding out would start it."""
+    jax = sys.modules.get("jax")
+    return "" if jax is None else f"{jax.local_device_count()} × {jax.devices()[0].device_kind}"
