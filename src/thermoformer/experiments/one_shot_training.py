@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from .. import __version__
+from .._progress import Progress, silent
 from .._validation import nonnegative_integer, positive_integer
 from ..learning import (
     Architecture,
@@ -25,7 +26,6 @@ from ..learning import (
     train,
 )
 from ..tasks import ImageClasses, OneShotTask, load_omniglot, load_other_images, split_classes
-from .progress import Progress, silent
 
 # Accuracy of the published network of two layers with four heads, in percent.
 PUBLISHED_ACCURACY = 83.8
