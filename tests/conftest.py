@@ -22,6 +22,8 @@ os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
 install_import_hook([f"thermoformer.learning.{name}" for name in ("action", "kernels", "order")], "beartype.beartype")
 
 ROOT = Path(__file__).resolve().parents[1]
+# Read once: tests may set it to folders of their own.
+DATA = os.environ.get("THERMOFORMER_DATA")
 
 # Compilation makes the first example slow, hence no deadline; the same examples are drawn in every run.
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None, max_examples=25)
@@ -50,3 +52,13 @@ def reference() -> Callable[[str], Mapping[str, np.ndarray]]:
             return dict(archive)
 
     return load
+
+
+@pytest.fixture
+def real_data(monkeypatch) -> Path:
+    """The folder with real data files, which loaders then look into."""
+    folder = Path(DATA or ROOT / ".." / "shared" / "data")
+    if not (folder / "omniglot").is_dir():
+        pytest.skip(f"no data files in {folder}; set THERMOFORMER_DATA to their folder")
+    monkeypatch.setenv("THERMOFORMER_DATA", str(folder))
+    return folder

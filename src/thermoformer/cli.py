@@ -262,6 +262,39 @@ def resume(
 
 
 @app.command()
+def train(
+    task: Annotated[Literal["one-shot"], typer.Argument(help="What to learn.")],
+    heads: Annotated[str | None, typer.Option(help="Heads per layer.  [default: 4,4]")] = None,
+    width: Annotated[int | None, typer.Option(help="Width N.  [default: 512]")] = None,
+    key_size: Annotated[int | None, typer.Option(help="Rows of the query and key weights.  [default: 128]")] = None,
+    steps: Annotated[int | None, typer.Option(help="Batches seen.  [default: 41000]")] = None,
+    batch: Annotated[int | None, typer.Option(help="Sequences in a batch.  [default: 128]")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Rate of Adam.  [default: 0.001]")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and sequences.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for what it writes.  [default: results/train-TASK]")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small network on a few characters.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a network by gradient descent; the same command goes on where an interrupted one stopped."""
+    folder = out or Path("results") / f"train-{task}"
+    with _plain_errors(kept=folder):
+        layers = None if heads is None else _numbers("heads", heads, int)
+
+        from ._training_report import training_tables
+        from .experiments import console_progress
+        from .experiments.one_shot_training import OneShotTrainingConfig, run_one_shot_training
+
+        given = {"heads": layers, "width": width, "key_size": key_size, "steps": steps, "batch": batch, "seed": seed}
+        make = OneShotTrainingConfig.quick if quick else OneShotTrainingConfig.full
+        config = make(**given, learning_rate=learning_rate)
+        with console_progress(messages) as progress:
+            record = run_one_shot_training(config, folder, progress)
+    _show(record, training_tables, as_json)
+    if not as_json:
+        screen.print(Text(f"Network: {folder / 'network.safetensors'}"), soft_wrap=True)
+
+
+@app.command()
 def cite() -> None:
     """Print BibTeX of what to cite."""
     from .citations import bibtex

@@ -1,5 +1,6 @@
 """Bayesian learning over attention paths: from tokens to predictions at any width."""
 
+from .attention_network import AttentionNetwork
 from .comparison import Comparison, Distance, compare
 from .corrections import CorrectedSolution, one_loop
 from .evidence import EvidenceChoice, choose_by_evidence, evidence_scores
@@ -15,6 +16,7 @@ from .heads import (
     uniform_attention,
 )
 from .network import Architecture, Weights, forward, prior_weights
+from .network_files import load_network, save_network
 from .order import effective_path_weights, order_parameter_from_weights
 from .paths import PathFeatures, path_attention
 from .posterior import Posterior
@@ -22,10 +24,13 @@ from .predictor import Prediction, Predictor, gaussian_predictor, label_alignmen
 from .saddle import ConvergenceError, Solution, Stats, gaussian_process, solve, whitened_hessian
 from .sampling import Diagnostics, SamplingWarning
 from .scores import HeadScores, head_scores, path_scores
+from .training import Training, train
+from .training_settings import TrainingSettings
 from .weights import WeightPosterior, sample_weights, sample_weights_on_paths, weight_sampling_memory
 
 __all__ = [
     "Architecture",
+    "AttentionNetwork",
     "Comparison",
     "ConvergenceError",
     "CorrectedSolution",
@@ -42,6 +47,8 @@ __all__ = [
     "Solution",
     "SolutionGrid",
     "Stats",
+    "Training",
+    "TrainingSettings",
     "WeightPosterior",
     "Weights",
     "attention_from_logits",
@@ -57,6 +64,7 @@ __all__ = [
     "head_scores",
     "join_heads",
     "label_alignment",
+    "load_network",
     "one_loop",
     "order_parameter_from_weights",
     "path_attention",
@@ -67,8 +75,10 @@ __all__ = [
     "sample_order_parameters",
     "sample_weights",
     "sample_weights_on_paths",
+    "save_network",
     "solve",
     "solve_grid",
+    "train",
     "uniform_attention",
     "weight_sampling_memory",
     "whitened_hessian",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -108,11 +109,19 @@ def path_attention(
     examples, tokens, _ = x.shape
     layers = layers_of_attention(attention, examples, tokens)
     one_of("readout", readout, READOUTS)
+    return path_weights([jnp.asarray(layer) for layer in layers], readout, skip)
+
+
+def path_weights(
+    attention: Sequence[Array], readout: str, skip: bool = False, precision: jax.lax.Precision = MATMUL_PRECISION
+) -> Float[Array, "example path token"]:
+    """`path_attention` without its checks, in the precision of its arrays, for use under jit and grad."""
+    examples, _, tokens, _ = attention[0].shape
     position = {"last": np.eye(tokens)[-1], "first": np.eye(tokens)[0], "mean": np.full(tokens, 1 / tokens)}[readout]
-    weights = jnp.broadcast_to(jnp.asarray(position), (examples, 1, tokens))
+    weights = jnp.broadcast_to(jnp.asarray(position, attention[0].dtype), (examples, 1, tokens))
     # From the top layer down: the choice in the layer just added becomes the slowest index.
-    for layer in reversed(layers):
-        attended = jnp.einsum("pat,phts->phas", weights, jnp.asarray(layer), precision=MATMUL_PRECISION)
+    for layer in reversed(attention):
+        attended = jnp.einsum("pat,phts->phas", weights, layer, precision=precision)
         if skip:
             attended = jnp.concatenate([weights[:, None], attended], axis=1)
         weights = attended.reshape(examples, -1, tokens)

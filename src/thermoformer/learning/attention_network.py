@@ -1,0 +1,204 @@
+"""A network with its own query and key weights, as gradient descent trains it (learning §1, experiments §2).
+
+Given its attention the network is linear in the tokens, so its output is a sum over paths, f = Σ_π e_πᵀV⁰ ξ_π/√N0
+(learning §5). That form never touches the width for each token: it is what training and prediction compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._precision import MATMUL_PRECISION
+from .._validation import fail, one_of, positive_integer, real_array
+from .network import READOUTS, Architecture, Weights, check_weights, network_output
+from .path_network import scaled_path_vectors
+from .paths import PathFeatures, path_weights
+from .scores import head_labels
+
+# Numbers that one chunk of examples may hold at a time: 128 MiB of float64.
+_CHUNK_NUMBERS = 2**24
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionNetwork:
+    """A network whose attention comes from its own query and key weights.
+
+    Arguments:
+        arch: sizes; the variances play no role here.
+        weights: one network, no draw axis.
+        queries, keys: Q and K, one array [head, G, N0] per layer.
+        readout: "mean", "last" or "first" query position.
+
+    Example:
+        >>> import numpy as np
+        >>> from thermoformer.learning import prior_weights
+        >>> arch, random = Architecture((2, 2), 5), np.random.default_rng(0)
+        >>> queries, keys = random.normal(size=(2, 2, 2, 3, 4))
+        >>> network = AttentionNetwork(arch, prior_weights(arch, 4, key=0), tuple(queries), tuple(keys))
+        >>> x = random.normal(size=(7, 6, 4))
+        >>> network.predict(x).shape, network.path_features(x)
+        ((7,), PathFeatures(examples=7, paths=4, token_width=4))
+    """
+
+    arch: Architecture
+    weights: Weights
+    queries: tuple[Float[Array, "head key_size feature"], ...]
+    keys: tuple[Float[Array, "head key_size feature"], ...]
+    readout: str = "mean"
+
+    def __post_init__(self) -> None:
+        one_of("readout", self.readout, READOUTS)
+        weights = check_weights(self.arch, self.weights)
+        if weights.embedding.ndim != 2:
+            raise fail("weights", f"{len(weights.embedding)} draws", "one network, without a draw axis")
+        set_field = object.__setattr__  # the record is frozen once it is built
+        set_field(self, "weights", weights)
+        for name in ("queries", "keys"):
+            set_field(self, name, self._checked(name, getattr(self, name)))
+        for layer, (query, key) in enumerate(zip(self.queries, self.keys, strict=True)):
+            if query.shape != key.shape:
+                raise fail(f"keys[{layer}]", f"shape {key.shape}", f"the shape of queries[{layer}], {query.shape}")
+
+    def _checked(self, name: str, value: Sequence[Any]) -> tuple[Array, ...]:
+        if len(value) != self.arch.layers:
+            raise fail(name, f"{len(value)} layers", f"{self.arch.layers}, one array per layer")
+        layers = []
+        for index, (layer, heads) in enumerate(zip(value, self.arch.heads, strict=True)):
+            array = real_array(f"{name}[{index}]", layer, ("head", "G", "feature"))
+            if (array.shape[0], array.shape[2]) != (heads, self.token_width):
+                expected = f"[{heads}, G, {self.token_width}]: heads, any size, token width"
+                raise fail(f"{name}[{index}]", f"shape {array.shape}", expected)
+            layers.append(jnp.asarray(array))
+        return tuple(layers)
+
+    @property
+    def token_width(self) -> int:
+        """N0."""
+        return self.weights.embedding.shape[1]
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the network holds."""
+        return sum(array.size for array in jax.tree.leaves((self.weights, self.queries, self.keys)))
+
+    def attention(self, x: Any) -> tuple[Float[Array, "example head query key"], ...]:
+        """Its attention matrices on tokens x [example, token, feature], one array per layer."""
+        return attention_layers(jnp.asarray(self._tokens(x)), self.queries, self.keys)
+
+    def predict(self, x: Any, *, chunk: int | None = None) -> Float[Array, ...]:
+        """f [example], or [example, output], on tokens x [example, token, feature].
+
+        Arguments:
+            chunk: how many examples are held in memory at a time; by default as many as fit 128 MiB.
+        """
+        parts = [
+            path_outputs(self.arch, self.weights, self.queries, self.keys, part, self.readout)
+            for part in self._chunks(x, chunk)
+        ]
+        return jnp.concatenate(parts)
+
+    def path_features(self, x: Any, *, chunk: int | None = None) -> PathFeatures:
+        """The attentioned inputs of its paths: what the theory with these heads, frozen, learns from.
+
+        Arguments:
+            x: tokens [example, token, feature].
+            chunk: how many examples are held in memory at a time; by default as many as fit 128 MiB.
+        """
+        parts = [
+            attentioned_inputs(self.arch, self.queries, self.keys, part, self.readout)
+            for part in self._chunks(x, chunk)
+        ]
+        return PathFeatures.from_attentioned_inputs(jnp.concatenate(parts))
+
+    def pruned(self, heads: Sequence[tuple[int, int]]) -> AttentionNetwork:
+        """The network without the given heads: zeroed, and each layer scaled for the heads it has left.
+
+        A layer of H heads is divided by √H; one with r heads left is divided by √r (experiments §2). The heads keep
+        their numbers, so the paths do too.
+
+        Arguments:
+            heads: (layer, head) pairs counted from 0, as in `HeadScores.labels`; each layer must keep one head.
+        """
+        given = [tuple(head) for head in heads]
+        unknown = set(given) - set(head_labels(self.arch))
+        if unknown or len(set(given)) < len(given):
+            raise fail("heads", given, f"different pairs (layer, head) of a network with heads {self.arch.heads}")
+        values = []
+        for layer, value in enumerate(self.weights.values):
+            gone = [head for at, head in given if at == layer]
+            left = len(value) - len(gone)
+            if left == 0:
+                raise fail("heads", f"all {len(gone)} heads of layer {layer}", "every layer to keep one head or more")
+            scaled = value * np.sqrt(len(value) / left)
+            values.append(scaled.at[np.array(gone, int)].set(0.0))
+        return replace(self, weights=self.weights._replace(values=tuple(values)))
+
+    def _tokens(self, x: Any) -> np.ndarray:
+        x = real_array("x", x, ("example", "token", "feature"))
+        if x.shape[2] != self.token_width:
+            raise fail("x", f"tokens of width {x.shape[2]}", f"{self.token_width}, as the network has")
+        return x
+
+    def _chunks(self, x: Any, chunk: int | None) -> Iterator[Array]:
+        x = self._tokens(x)
+        if chunk is None:
+            tokens = x.shape[1]
+            numbers = tokens**2 * sum(self.arch.heads) + self.arch.paths * (tokens + self.token_width)
+            chunk = max(1, _CHUNK_NUMBERS // numbers)
+        chunk = positive_integer("chunk", chunk)
+        return (jnp.asarray(x[start : start + chunk]) for start in range(0, len(x), chunk))
+
+
+@partial(jax.jit, static_argnames="precision")
+def attention_layers(
+    x: Array, queries: Sequence[Array], keys: Sequence[Array], precision: jax.lax.Precision = MATMUL_PRECISION
+) -> tuple[Array, ...]:
+    """`query_key_attention` of every layer without its checks, for use under jit and grad."""
+    layers = []
+    for query, key in zip(queries, keys, strict=True):
+        # One product of four: which pair is multiplied first, QᵀK or Q x, is chosen by its cost.
+        logits = jnp.einsum("pqi,hgi,hgj,pkj->phqk", x, query, key, x, precision=precision)
+        layers.append(jax.nn.softmax(logits / np.sqrt(query.shape[1]).astype(x.dtype), axis=-1))
+    return tuple(layers)
+
+
+@partial(jax.jit, static_argnames=("arch", "readout", "precision"))
+def attentioned_inputs(
+    arch: Architecture,
+    queries: Sequence[Array],
+    keys: Sequence[Array],
+    x: Array,
+    readout: str,
+    precision: jax.lax.Precision = MATMUL_PRECISION,
+) -> Float[Array, "example path feature"]:
+    """ξ_π of every path of a network with the given queries and keys."""
+    attention = attention_layers(x, queries, keys, precision)
+    return jnp.einsum("pas,psi->pai", path_weights(attention, readout, arch.skip, precision), x, precision=precision)
+
+
+@partial(jax.jit, static_argnames=("arch", "readout", "precision"))
+def path_outputs(
+    arch: Architecture,
+    weights: Weights,
+    queries: Sequence[Array],
+    keys: Sequence[Array],
+    x: Array,
+    readout: str,
+    precision: jax.lax.Precision = MATMUL_PRECISION,
+) -> Array:
+    """f [example], or [example, output], summed over paths, or token by token where there are too many paths."""
+    if arch.paths * (x.shape[1] + x.shape[2]) > sum(value.size for value in weights.values):
+        attention = attention_layers(x, queries, keys, precision)
+        return network_output(weights, x, attention, readout, skip=arch.skip)
+    xi = attentioned_inputs(arch, queries, keys, x, readout, precision)
+    vectors = jnp.matmul(scaled_path_vectors(arch, weights), weights.embedding, precision=MATMUL_PRECISION)
+    out = jnp.einsum("pai,dai->pd", xi, vectors, precision=precision) / np.sqrt(x.shape[2]).astype(x.dtype)
+    return out[:, 0] if arch.outputs == 1 else out

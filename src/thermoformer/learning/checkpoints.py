@@ -1,0 +1,93 @@
+"""Checkpoints of a running training: what it takes to go on to the bit, and the check that it is the same run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from .._validation import fail
+from .network_files import read_arrays, write_arrays
+
+CHECKPOINT = "thermoformer training 1"
+
+# Tokens are computed in float32, and not to the same bit on every machine.
+_DATA_TOLERANCE = 1e-4
+
+
+class TrainingState(NamedTuple):
+    """Where a training stands.
+
+    Fields:
+        step: steps done.
+        parameters, optimiser: the weights that are trained and what Adam remembers of them.
+        best: the weights with the lowest validation loss so far.
+        losses: training loss of each step done.
+        validation: rows (step, loss, accuracy), one per validation.
+        stopped: why it ended; empty while it goes on.
+    """
+
+    step: int
+    parameters: Any
+    optimiser: Any
+    best: Any
+    losses: np.ndarray
+    validation: np.ndarray
+    stopped: str
+
+
+def write_checkpoint(file: Path, state: TrainingState, settings: dict[str, Any], data: list[float]) -> None:
+    """Writes the state, whole; settings are plain values that decide the run, data numbers that tell data apart."""
+    arrays = {"losses": state.losses, "validation": state.validation}
+    for name in ("parameters", "optimiser", "best"):
+        arrays |= _named(name, getattr(state, name))
+    header = {"step": state.step, "stopped": state.stopped, "settings": settings, "data": data}
+    write_arrays(file, CHECKPOINT, arrays, header)
+
+
+def read_checkpoint(file: Path, fresh: TrainingState, settings: dict[str, Any], data: list[float]) -> TrainingState:
+    """The state in a file, which must be of the same run.
+
+    Arguments:
+        fresh: the state that a new run would start from: its shapes are those expected.
+    """
+    arrays, header = read_arrays(file, CHECKPOINT)
+    found = header.get("settings", {})
+    for name, value in settings.items():
+        if found.get(name) != value:
+            expected = f"{name} = {found.get(name)!r} as in {file}, or another file; it is left as it is"
+            raise fail("checkpoint", f"a run with {name} = {value!r}", expected)
+    seen = header.get("data", [])
+    if len(seen) != len(data) or not np.allclose(seen, data, rtol=_DATA_TOLERANCE):
+        raise fail("checkpoint", f"{file}, a run on other data", "the same data, or another file; it is left as it is")
+    try:
+        trees = {name: _restored(name, getattr(fresh, name), arrays) for name in ("parameters", "optimiser", "best")}
+        losses, validation = arrays["losses"], arrays["validation"]
+        if len(losses) != header["step"]:
+            raise ValueError(f"{len(losses)} losses of {header['step']} steps")
+        return fresh._replace(
+            step=header["step"], losses=losses, validation=validation, stopped=header["stopped"], **trees
+        )
+    except (KeyError, ValueError) as error:
+        expected = "a whole checkpoint, or another file; it is left as it is"
+        raise fail("checkpoint", f"{file}, which is damaged ({error})", expected) from error
+
+
+def _named(prefix: str, tree: Any) -> dict[str, np.ndarray]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {prefix + jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def _restored(prefix: str, template: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """The tree with the shapes and types of a template, filled from the arrays by name."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(template)
+    filled = []
+    for path, leaf in leaves:
+        name = prefix + jax.tree_util.keystr(path)
+        array = arrays[name]
+        if array.shape != leaf.shape or array.dtype != leaf.dtype:
+            raise ValueError(f"{name} is {array.dtype}{array.shape} and not {leaf.dtype}{leaf.shape}")
+        filled.append(jax.numpy.asarray(array))
+    return jax.tree_util.tree_unflatten(structure, filled)

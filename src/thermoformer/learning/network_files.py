@@ -1,0 +1,119 @@
+"""Networks on disk: safetensors files that carry their sizes in the header, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from .._validation import fail, one_of
+from .attention_network import AttentionNetwork
+from .network import Architecture, Weights
+
+NETWORK = "thermoformer network 1"
+_TYPES = ("float16", "float32", "float64")
+
+
+def save_network(network: AttentionNetwork, file: str | Path, *, precision: str = "float32") -> Path:
+    """Writes a network to a safetensors file and returns its path.
+
+    Arguments:
+        file: where to; a network that is there is replaced, any other file is refused.
+        precision: "float16", "float32" or "float64".
+
+    Example:
+        >>> import tempfile, numpy as np
+        >>> from thermoformer.learning import prior_weights
+        >>> arch, maps = Architecture((2,), 5), (np.ones((2, 3, 4)),)
+        >>> network = AttentionNetwork(arch, prior_weights(arch, 4, key=0), maps, maps)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     load_network(save_network(network, folder + "/network.safetensors")).arch == arch
+        True
+    """
+    one_of("precision", precision, _TYPES)
+    with np.errstate(over="ignore"):  # what does not fit is refused below
+        arrays = {name: np.asarray(array).astype(precision) for name, array in _named_arrays(network).items()}
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise fail("precision", f"{precision}, too small for the largest entry of {name}", "float32 or float64")
+    arch = network.arch
+    header = {"heads": arch.heads, "widths": arch.widths, "variances": arch.variances, "outputs": arch.outputs}
+    return write_arrays(Path(file), NETWORK, arrays, header | {"skip": arch.skip, "readout": network.readout})
+
+
+def load_network(file: str | Path) -> AttentionNetwork:
+    """The network that `save_network` wrote, with float64 arrays."""
+    arrays, header = read_arrays(Path(file), NETWORK)
+    try:
+        readout = header.pop("readout")
+        arch = Architecture(**header)
+        layers = range(arch.layers)
+        values, queries, keys = (
+            tuple(arrays[f"{name}.{at}"] for at in layers) for name in ("values", "queries", "keys")
+        )
+        weights = Weights(arrays["embedding"], values, arrays["readout"])  # type: ignore[arg-type]
+        return AttentionNetwork(arch, weights, queries, keys, readout)  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError) as error:
+        raise fail(
+            "file", f"{file}, whose arrays and header do not fit ({error})", "a file of `save_network`"
+        ) from error
+
+
+def write_arrays(file: Path, kind: str, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> Path:
+    """Writes a file whole: at any moment the old one or the new one is there. A file of another kind is kept."""
+    if file.exists():
+        read_header(file, kind)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.part")
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    try:
+        with part.open("wb") as stream:
+            stream.write(save(contiguous, metadata={"kind": kind, "header": json.dumps(dict(header))}))
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, file)
+    finally:
+        part.unlink(missing_ok=True)
+    return file
+
+
+def read_arrays(file: Path, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """All arrays of a file and its header."""
+    header = read_header(file, kind)
+    try:
+        with safe_open(file, "numpy") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}, header
+    except (SafetensorError, TypeError) as error:
+        raise _not_ours(file, kind, str(error)) from error
+
+
+def read_header(file: Path, kind: str) -> dict[str, Any]:
+    """The header of a file of the given kind."""
+    if not file.is_file():
+        raise fail("file", f"{file}, which is not there", f"a file of {kind!r}")
+    try:
+        with safe_open(file, "numpy") as opened:
+            metadata = opened.metadata() or {}
+        found, header = metadata.get("kind"), json.loads(metadata.get("header", "null"))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise _not_ours(file, kind, f"it is damaged, or no safetensors file: {error}") from error
+    if found != kind or not isinstance(header, dict):
+        raise _not_ours(file, kind, f"it is {found!r}" if found else "thermoformer did not write it")
+    return header
+
+
+def _not_ours(file: Path, kind: str, why: str) -> ValueError:
+    return fail("file", f"{file} ({why})", f"a file of {kind!r}; it is left as it is")
+
+
+def _named_arrays(network: AttentionNetwork) -> dict[str, Any]:
+    named = {"embedding": network.weights.embedding, "readout": network.weights.readout}
+    for name, layers in (("values", network.weights.values), ("queries", network.queries), ("keys", network.keys)):
+        named |= {f"{name}.{at}": layer for at, layer in enumerate(layers)}
+    return named

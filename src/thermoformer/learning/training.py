@@ -1,0 +1,334 @@
+"""Gradient descent on a whole network, queries and keys included (experiments §2).
+
+Steps are taken in V/√(fan-in), the weights as most code writes them, because one Adam step moves every weight by about
+the learning rate, however large it is. Q and K have no such factor (learning §1). What comes out is in the form of §1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+from .._keys import KeyLike, as_key
+from .._validation import fail, labels_for, real_array
+from .attention_network import AttentionNetwork, path_outputs
+from .checkpoints import TrainingState, read_checkpoint, write_checkpoint
+from .network import Architecture, Weights, prior_weights
+from .training_settings import PRODUCTS, TrainingSettings, learning_rate
+
+if TYPE_CHECKING:
+    import xarray
+
+Batches = Callable[[int], tuple[Any, Any]]
+
+# Examples of the validation set that are held in memory at a time.
+_VALIDATION_CHUNK = 512
+# Progress is told so often between validations.
+_REPORT_EVERY = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """A finished training.
+
+    Fields:
+        network: the network with the lowest validation loss.
+        history: the training loss at each step; validation loss and accuracy at each validation step.
+        best_step: steps done when the validation loss was lowest.
+        best_loss, best_accuracy: of the validation set at that step.
+        stopped: why it ended, in words.
+        precision: of the products, as used: "float32" or "tensorfloat32".
+    """
+
+    network: AttentionNetwork
+    history: xarray.Dataset
+    best_step: int
+    best_loss: float
+    best_accuracy: float
+    stopped: str
+    precision: str
+
+
+class Parameters(NamedTuple):
+    """What Adam moves: weights over the root of their fan-in, queries and keys as they are; float32."""
+
+    embedding: Array
+    values: tuple[Array, ...]
+    readout: Array
+    queries: tuple[Array, ...]
+    keys: tuple[Array, ...]
+
+
+def train(
+    arch: Architecture,
+    batches: Batches,
+    validation: tuple[Any, Any],
+    *,
+    settings: TrainingSettings | None = None,
+    key: KeyLike,
+    checkpoint: str | Path | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Training:
+    """A network trained by gradient descent from random weights, queries and keys included.
+
+    Arguments:
+        arch: sizes; the variances play no role.
+        batches: batch number → (tokens [example, token, feature], labels [example]); equal numbers must give equal
+            batches where a checkpoint is to be resumed.
+        validation: tokens and labels in the same form.
+        settings: the rest; `TrainingSettings()` where absent.
+        key: of the initial weights.
+        checkpoint: a file that is rewritten along the way. Where it is there and of the same run, the training goes on
+            from it as if it had not been interrupted: to the same bit on the same CPU; a GPU may sum in another order.
+        progress: called as progress(steps done, steps in all, message).
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.random.default_rng(0).normal(size=(32, 5, 4))
+        >>> y = x[:, :, 0].mean(axis=1)
+        >>> quick = TrainingSettings(steps=60, key_size=2, learning_rate=0.02, validate_every=20)
+        >>> trained = train(Architecture((2,), 8), lambda step: (x, y), (x, y), settings=quick, key=0)
+        >>> bool(trained.best_loss < 0.1 * trained.history.loss[0]), trained.stopped
+        (True, 'all 60 steps done')
+    """
+    settings = settings or TrainingSettings()
+    tokens, labels = _checked_batch("batches(0)", arch, batches(0))
+    held_out = _checked_batch("validation", arch, validation)
+    if held_out[0].shape[1:] != tokens.shape[1:]:
+        raise fail("validation", f"tokens {held_out[0].shape[1:]}", f"{tokens.shape[1:]}, as in batches(0)")
+    random = as_key(key)
+    parameters = initial_parameters(arch, tokens.shape[2], settings, random)
+    fresh = TrainingState(
+        0,
+        parameters,
+        _Recipe.of(settings).optimiser.init(parameters),
+        parameters,
+        np.zeros(0, np.float32),
+        np.zeros((0, 3)),
+        "",
+    )
+    identity = _identity(arch, settings, random)
+    data = [number for pair in ((tokens, labels), held_out) for number in _signature(*pair)]
+    file = None if checkpoint is None else Path(checkpoint)
+    state = fresh if file is None or not file.exists() else read_checkpoint(file, fresh, identity, data)
+    descent = _Descent(arch, settings, batches, held_out, tokens.shape[1:], progress or _silent)
+    while not state.stopped:
+        state = descent.advance(state)
+        if file is not None:
+            write_checkpoint(file, state, identity, data)
+    return _training(arch, settings, state)
+
+
+@dataclass(frozen=True, eq=False)
+class _Descent:
+    """The fixed parts of a run."""
+
+    arch: Architecture
+    settings: TrainingSettings
+    batches: Batches
+    validation: tuple[np.ndarray, np.ndarray]
+    frame: tuple[int, ...]
+    progress: Callable[[int, int, str], None]
+
+    def advance(self, state: TrainingState) -> TrainingState:
+        """The state after the next checkpoint's worth of steps, or at the end."""
+        settings, update = self.settings, partial(_step, self.arch, _Recipe.of(self.settings))
+        parameters, optimiser, best = state.parameters, state.optimiser, state.best
+        losses, rows, stopped = list(state.losses), list(state.validation), ""
+        until = min(settings.steps, (state.step // settings.checkpoint_every + 1) * settings.checkpoint_every)
+        done, pending = state.step, []
+        while done < until and not stopped:
+            rate = np.float32(learning_rate(settings, done))
+            parameters, optimiser, loss = update(rate, parameters, optimiser, *self._batch(done))
+            pending.append(loss)
+            done += 1
+            if done % settings.validate_every == 0 or done == settings.steps:
+                losses += self._finite(pending, done)
+                pending = []
+                row = (done, *self._validate(parameters))
+                if not rows or row[1] < min(float(earlier[1]) for earlier in rows):
+                    best = parameters
+                rows.append(row)
+                stopped = self._verdict(rows, done)
+            if done % _REPORT_EVERY == 0 or done == until:
+                self.progress(done, settings.steps, _message(losses, rows))
+        losses += self._finite(pending, done)
+        return TrainingState(
+            done, parameters, optimiser, best, np.array(losses, np.float32), np.array(rows).reshape(-1, 3), stopped
+        )
+
+    def _batch(self, number: int) -> tuple[Array, Array]:
+        x, y = self.batches(number)
+        if np.shape(x)[1:] != self.frame or len(np.shape(y)) != 1 + (self.arch.outputs > 1) or len(x) != len(y):
+            expected = f"[example, {', '.join(map(str, self.frame))}] and one label per example, as in batches(0)"
+            raise fail(f"batches({number})", f"shapes {np.shape(x)} and {np.shape(y)}", expected)
+        return jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
+
+    def _finite(self, pending: list[Array], done: int) -> list[np.float32]:
+        """The losses of the last steps, fetched; one that is not finite ends the run before anything is written."""
+        losses = [np.float32(loss) for loss in jax.device_get(pending)]
+        bad = [index for index, loss in enumerate(losses) if not np.isfinite(loss)]
+        if bad:
+            step = done - len(losses) + bad[0]
+            expected = "finite numbers: a lower learning_rate, or finite tokens and labels in that batch"
+            raise fail("loss", f"{losses[bad[0]]} at step {step}", expected)
+        return losses
+
+    def _validate(self, parameters: Parameters) -> tuple[float, float]:
+        x, y = self.validation
+        predict = partial(_predictions, self.arch, self.settings.readout, self.settings.products, parameters)
+        chunks = [x[start : start + _VALIDATION_CHUNK] for start in range(0, len(x), _VALIDATION_CHUNK)]
+        parts = [np.asarray(predict(jnp.asarray(chunk))) for chunk in chunks]
+        predicted = np.concatenate(parts).astype(float)
+        return float(np.mean((predicted - y) ** 2)), _accuracy(predicted, y)
+
+    def _verdict(self, rows: list, done: int) -> str:
+        settings = self.settings
+        if done == settings.steps:
+            return f"all {done} steps done"
+        since = len(rows) - 1 - int(np.argmin([row[1] for row in rows]))
+        if settings.patience is not None and since >= settings.patience:
+            return f"no lower validation loss in {since} validations, at step {done}"
+        return ""
+
+
+class _Recipe(NamedTuple):
+    """The settings that a compiled step depends on; others may change without compiling again."""
+
+    readout: str
+    products: str
+    weight_decay: float
+    clip: float | None
+
+    @classmethod
+    def of(cls, settings: TrainingSettings) -> _Recipe:
+        return cls(settings.readout, settings.products, settings.weight_decay, settings.clip)
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        """Adam without its rate: what it returns is to be subtracted, times the rate."""
+        clip = optax.identity() if self.clip is None else optax.clip_by_global_norm(self.clip)
+        return optax.chain(clip, optax.add_decayed_weights(self.weight_decay), optax.scale_by_adam())
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _step(
+    arch: Architecture, recipe: _Recipe, rate: Array, parameters: Parameters, state: Any, x: Array, y: Array
+) -> tuple[Parameters, Any, Array]:
+    def mean_squared_error(parameters: Parameters) -> Array:
+        return jnp.mean((_outputs(arch, recipe.readout, recipe.products, parameters, x) - y) ** 2)
+
+    loss, gradient = jax.value_and_grad(mean_squared_error)(parameters)
+    direction, state = recipe.optimiser.update(gradient, state, parameters)
+    return jax.tree.map(lambda weight, change: weight - rate * change, parameters, direction), state, loss
+
+
+def _outputs(arch: Architecture, readout: str, products: str, parameters: Parameters, x: Array) -> Array:
+    weights = _weights(arch, parameters)
+    return path_outputs(arch, weights, parameters.queries, parameters.keys, x, readout, PRODUCTS[products])
+
+
+_predictions = jax.jit(_outputs, static_argnums=(0, 1, 2))
+
+
+def initial_parameters(arch: Architecture, token_width: int, settings: TrainingSettings, key: Array) -> Parameters:
+    """Random weights: V⁰, V and a are N(0, scale²) in the form of learning §1, Q and K are N(0, key_scale²/N0)."""
+    weight_key, *layer_keys = jax.random.split(key, 2 * arch.layers + 1)
+    weights = prior_weights(arch.replace(variances=settings.scale**2), token_width, key=weight_key)
+    deviation = settings.key_scale / math.sqrt(token_width)
+    maps = [
+        deviation * jax.random.normal(one, (heads, settings.key_size, token_width))
+        for one, heads in zip(layer_keys, arch.heads * 2, strict=True)
+    ]
+    fan_in = _fan_in(arch, token_width)
+    parameters = Parameters(
+        weights.embedding / fan_in[0],
+        tuple(value / root for value, root in zip(weights.values, fan_in[1:-1], strict=True)),
+        weights.readout / fan_in[-1],
+        tuple(maps[: arch.layers]),
+        tuple(maps[arch.layers :]),
+    )
+    return jax.tree.map(lambda array: array.astype(jnp.float32), parameters)
+
+
+def _weights(arch: Architecture, parameters: Parameters) -> Weights:
+    """The weights of learning §1, from those that are trained."""
+    fan_in = _fan_in(arch, parameters.embedding.shape[1])
+    values = tuple(value * root for value, root in zip(parameters.values, fan_in[1:-1], strict=True))
+    return Weights(parameters.embedding * fan_in[0], values, parameters.readout * fan_in[-1])
+
+
+def _fan_in(arch: Architecture, token_width: int) -> list[float]:
+    """√N0, √N_1..√N_L, √N_a."""
+    return [math.sqrt(token_width), *(math.sqrt(width) for width in arch.widths)]
+
+
+def _training(arch: Architecture, settings: TrainingSettings, state: TrainingState) -> Training:
+    import xarray
+
+    best: Parameters = state.best
+    network = AttentionNetwork(arch, _weights(arch, best), best.queries, best.keys, settings.readout)
+    steps, loss, accuracy = state.validation.T
+    history = xarray.Dataset(
+        {
+            "loss": ("step", state.losses, {"long_name": "mean squared error of the batch"}),
+            "validation_loss": ("validation_step", loss, {"long_name": "mean squared error of the validation set"}),
+            "validation_accuracy": ("validation_step", accuracy, {"long_name": "accuracy on the validation set"}),
+        },
+        {"step": np.arange(1, len(state.losses) + 1), "validation_step": steps.astype(int)},
+    )
+    at = int(np.argmin(loss))
+    return Training(
+        network, history, int(steps[at]), float(loss[at]), float(accuracy[at]), state.stopped, settings.products
+    )
+
+
+def _identity(arch: Architecture, settings: TrainingSettings, key: Array) -> dict[str, Any]:
+    """Plain values that decide the numbers of a run, as JSON gives them back."""
+    fields = dataclasses.asdict(settings) | {"precision": settings.products}
+    sizes = {"heads": list(arch.heads), "widths": list(arch.widths), "outputs": arch.outputs, "skip": arch.skip}
+    # How often a checkpoint is written changes nothing.
+    del fields["checkpoint_every"]
+    return sizes | fields | {"key": np.asarray(jax.random.key_data(key)).tolist()}
+
+
+def _checked_batch(name: str, arch: Architecture, batch: tuple[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
+    if not isinstance(batch, tuple) or len(batch) != 2:
+        raise fail(name, f"a {type(batch).__name__}", "two arrays, tokens and labels")
+    x = real_array(f"{name}: tokens", batch[0], ("example", "token", "feature"))
+    return x.astype(np.float32), labels_for(f"{name}: labels", batch[1], len(x), arch.outputs)
+
+
+def _signature(x: np.ndarray, y: np.ndarray) -> list[float]:
+    """Three numbers: enough to notice other images, another seed or another batch size."""
+    order = np.linspace(0, 1, y.size).reshape(y.shape)
+    return [float(np.abs(x).mean()), float((x**2).mean()), float((y * order).sum())]
+
+
+def _accuracy(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """How often the sign is right; the largest entry, with several outputs."""
+    if labels.ndim == 2:
+        return float(np.mean(predicted.argmax(axis=1) == labels.argmax(axis=1)))
+    return float(np.mean(np.where(predicted >= 0, 1.0, -1.0) == np.sign(labels)))
+
+
+def _message(losses: list, rows: list) -> str:
+    if not rows:
+        return "training"
+    recent = float(np.mean(losses[-100:]))
+    return f"loss {recent:.3f}, validation loss {float(rows[-1][1]):.3f}, accuracy {100 * float(rows[-1][2]):.1f} %"
+
+
+def _silent(done: int, total: int, message: str) -> None:
+    """Progress for those who asked for none."""
