@@ -37,19 +37,19 @@ class TrainingSettings:
 
     Example:
         >>> TrainingSettings(steps=100, key_size=8).learning_rate
-        0.0003
+        0.001
     """
 
     steps: int = 41_000
     key_size: int = 128
     readout: str = "mean"
-    learning_rate: float = 3e-4
+    learning_rate: float = 1e-3
     weight_decay: float = 5e-5
     clip: float | None = 1.0
     warmup: int = 0
     schedule: str = "cosine"
     scale: float = 1.0
-    key_scale: float = 1.0
+    key_scale: float = 0.5
     validate_every: int = 500
     patience: int | None = None
     checkpoint_every: int = 1000
