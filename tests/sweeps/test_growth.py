@@ -168,6 +168,27 @@ def test_from_its_folder_alone(tmp_path):
             Sweep.from_store(tmp_path / "s", name)
 
 
+def test_a_folder_does_not_decide_what_is_run(tmp_path):
+    """One that names something dangerous, through a module of this library, is refused like any other."""
+    folder, proof = tmp_path / "s", tmp_path / "proof"
+    Sweep(functions.nothing, {"a": [1]}, folder).run()
+    file = folder / "sweep.json"
+    for name in ("thermoformer.sweeps.description:subprocess.run", "thermoformer.sweeps.store:os.remove", "os:remove"):
+        record = json.loads(file.read_text()) | {"function": name, "grid": {"args": [f"touch {proof}"]}}
+        file.write_text(json.dumps(record | {"fixed": {"shell": {"value": True}}}))
+        with pytest.raises(ValueError, match="function: got nothing; expected the function of this sweep by name"):
+            Sweep.from_store(folder)
+    assert not proof.exists()
+
+
+def test_a_damaged_chunk_is_named(tmp_path):
+    sweep = Sweep(functions.plain, GRID, tmp_path / "s", batch=2)
+    sweep.run()
+    (tmp_path / "s" / "data.zarr" / "status" / "c" / "0" / "1").write_bytes(b"\x01")
+    with pytest.raises(StoreError, match="status/c/0/1 of 1 bytes; expected 2"):
+        sweep.status()
+
+
 def run_command(*arguments: str) -> tuple[int, str]:
     result = CliRunner().invoke(app, ["sweep", *arguments])
     return result.exit_code, re.sub(r"\s+", " ", result.output)

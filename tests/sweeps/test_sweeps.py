@@ -233,6 +233,8 @@ def test_bad_runs_and_folders(tmp_path):
     sweep = Sweep(functions.plain, GRID, tmp_path / "s")
     with pytest.raises(ValueError, match="executor: got 'cloud'"):
         sweep.run("cloud")
+    with pytest.raises(ValueError, match="workers: got 2; expected none with executor='local'"):
+        sweep.run(workers=2)
     with pytest.raises(ValueError, match="time_limit: got 1.0; expected none with executor='local'"):
         sweep.run(time_limit=1.0)
     with pytest.raises(ValueError, match="function: got .*which cannot be sent to another process"):

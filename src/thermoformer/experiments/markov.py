@@ -26,6 +26,7 @@ from ..learning import (
     solve_grid,
 )
 from ..learning.comparison import Comparison
+from ..sweeps import resumable
 from ..tasks import HiddenMarkovTask
 from . import store
 from .executor import HERE, Executor
@@ -236,6 +237,7 @@ def markov_data(
     return _described(found.drop_vars("label").assign_coords(label=labels), config)
 
 
+@resumable
 def markov_repetition(seed: int, config: Mapping[str, Any]) -> xr.Dataset:
     """All variants of one repetition: a point of the sweep.
 

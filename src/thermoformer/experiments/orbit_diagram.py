@@ -17,6 +17,7 @@ from .._progress import Progress, inside, silent
 from .._validation import fail, nonnegative_integer, positive_integer, positive_number
 from ..dynamics import Bifurcation, MeanField, Window, bifurcation_point, orbit
 from ..dynamics import orbit_diagram as diagram_of
+from ..sweeps import resumable
 from . import store
 from .executor import HERE, Executor
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model, paper_start, usual_parts
@@ -149,6 +150,7 @@ def orbit_diagram_data(
     return found.assign_attrs(texts)
 
 
+@resumable
 def orbit_diagram_values(beta: np.ndarray, config: Mapping[str, Any]) -> xr.Dataset:
     """The diagram at some values of β: a part of the sweep.
 

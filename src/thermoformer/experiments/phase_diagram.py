@@ -17,6 +17,7 @@ from .._progress import Progress, inside, silent
 from .._validation import fail, nonnegative_integer, positive_integer
 from ..dynamics import Window
 from ..dynamics import phase_diagram as diagram_of
+from ..sweeps import resumable
 from . import store
 from .executor import HERE, Executor
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model, paper_start, usual_parts
@@ -131,6 +132,7 @@ def phase_diagram_data(
     return found.assign_attrs(title="Phase diagram", config=json.dumps(dataclasses.asdict(config)))
 
 
+@resumable
 def phase_diagram_values(beta: np.ndarray, gamma: np.ndarray, config: Mapping[str, Any]) -> xr.Dataset:
     """The regimes at some points: a part of the sweep.
 

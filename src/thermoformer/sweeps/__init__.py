@@ -1,6 +1,7 @@
 """Grids of parameters: labelled results on disk, run here or in many processes, resumed after anything."""
 
 from .cluster import ClusterLost
+from .description import resumable
 from .grid import Grid, Task, point_seed
 from .store import StoreError, SweepStore
 from .sweep import Sweep, SweepStatus, errors_of, status_of
@@ -15,5 +16,6 @@ __all__ = [
     "Task",
     "errors_of",
     "point_seed",
+    "resumable",
     "status_of",
 ]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from .. import __version__
 from .._validation import fail
 from .grid import Grid
 from .work import Work
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 # What makes it another sweep, and what may have changed since the folder was made.
 IDENTITY, CHANGEABLE = ("grid", "batch", "seed"), ("function", "source", "fixed", "versions")
@@ -80,6 +82,31 @@ def found_function(name: str) -> Callable[..., Any]:
     if not callable(found):
         raise fail("function", f"{name!r}, a {type(found).__name__}", expected)
     return found
+
+
+def resumable(function: Function) -> Function:
+    """Marks a function that a folder may name by itself: `Sweep.from_store` runs it without being told its name.
+
+    Whoever can write a folder then chooses its arguments, so it must do no harm with any.
+
+    Example:
+        >>> @resumable
+        ... def area(width, height):
+        ...     return {"area": width * height}
+        >>> area(2, 3)
+        {'area': 6}
+    """
+    function.__resumable__ = True  # type: ignore[attr-defined]
+    return function
+
+
+def own_function(name: str) -> Callable[..., Any]:
+    """The function of this library that a folder names: only such as are marked, found where they were made."""
+    if name.startswith("thermoformer."):
+        found = found_function(name)
+        if name_of(found) == name and getattr(found, "__resumable__", False):
+            return found
+    raise fail("function", "nothing", f"the function of this sweep by name: {name!r}")
 
 
 def fixed_values(record: Mapping[str, Any]) -> dict[str, Any]:

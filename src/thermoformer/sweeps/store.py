@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import shutil
 import socket
@@ -138,11 +139,14 @@ class SweepStore:
             return np.asarray(array[:])
         found = np.full(grid.shape, TO_DO, np.int8)
         for task in grid:
+            file = self._chunk_file(array, task)
             try:
-                chunk = np.fromfile(self._chunk_file(array, task), np.int8).reshape(grid.chunks)
+                chunk = np.fromfile(file, np.int8)
             except FileNotFoundError:
                 continue
-            found[task.region] = chunk[_corner(task)]
+            if chunk.size != math.prod(grid.chunks):
+                raise StoreError(f"store: got {file} of {chunk.size} bytes; expected {math.prod(grid.chunks)}")
+            found[task.region] = chunk.reshape(grid.chunks)[_corner(task)]
         return found
 
     def write(self, task: Task, results: Sequence[PointResult], axes: Mapping[str, tuple[str, ...]]) -> int:

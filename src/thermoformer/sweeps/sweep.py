@@ -15,7 +15,7 @@ import xarray as xr
 from .._progress import Progress, inside, shown_progress
 from .._validation import fail, nonnegative_integer, one_of, positive_integer, positive_number
 from .cluster import run_on_dask
-from .description import CHANGEABLE, IDENTITY, describe, fixed_values, found_function, is_longer, now
+from .description import CHANGEABLE, IDENTITY, describe, fixed_values, found_function, is_longer, now, own_function
 from .executors import Finished, run_here, run_in_processes, run_on_devices
 from .grid import Grid, Task
 from .store import DONE, FAILED, TO_DO, StoreError, SweepStore
@@ -98,13 +98,11 @@ class Sweep:
 
         Arguments:
             function: the function, or its name as "module:name". Where absent, the one that the folder names, if it is
-                of this library: a folder from elsewhere must not decide what is run.
+                of this library and `resumable`: a folder from elsewhere must not decide what is run.
         """
         found = SweepStore(store).description()
         if function is None:
-            if not str(found["function"]).startswith("thermoformer."):
-                raise fail("function", "nothing", f"the function of this sweep by name: {found['function']!r}")
-            function = str(found["function"])
+            function = own_function(str(found["function"]))
         return cls(
             found_function(function) if isinstance(function, str) else function,
             found["grid"],
@@ -153,6 +151,8 @@ class Sweep:
             status = self.store.status()
             self.store.begin()
             wanted = np.isin(status, (TO_DO, FAILED) if retry else (TO_DO,)) & asked
+            if not wanted.any():
+                return self.dataset()
             finished = start(self._tasks(wanted))
             record = {"began": now(), "executor": executor, "devices": []}
             points, count = int(asked.sum()), int(((status == DONE) & asked).sum())
@@ -195,6 +195,8 @@ class Sweep:
             positive_number("time_limit", time_limit)
             if executor == "local":
                 raise fail("time_limit", time_limit, "none with executor='local': only another process can be stopped")
+        if workers is not None and executor == "local":
+            raise fail("workers", workers, "none with executor='local', which is one process")
         if cluster is not None and executor != "dask":
             raise fail("cluster", repr(cluster), f"none with executor={executor!r}: it is dask's")
         if devices is not None and executor != "local":
