@@ -143,3 +143,16 @@ def test_the_shipped_network_has_the_accuracy_of_its_record(real_data):
 
 def _tuple(value):
     return tuple(value) if isinstance(value, list) else value
+
+
+def test_the_command_in_the_record_is_the_one_that_was_given(tmp_path):
+    """Other settings than the usual ones are in it; no clip, and an early stop."""
+    given = ("--clip", "0", "--patience", "1", "--learning-rate", "1e-9")
+    result = run(*QUICK, *given, "--out", tmp_path, "--json")
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert record["config"]["clip"] is None and record["config"]["patience"] == 1
+    for words in ("--clip 0", "--patience 1", "--learning-rate 1e-09", "--quick"):
+        assert words in record["command"]
+    shown = OneShotTrainingConfig.full(heads=(8, 8), key_size=64, clip=0.0).command()
+    assert shown.endswith("--heads 8,8 --width 512 --key-size 64 --steps 41000 --batch 128 --seed 0 --clip 0")

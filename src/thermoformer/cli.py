@@ -270,6 +270,10 @@ def train(
     steps: Annotated[int | None, typer.Option(help="Batches seen.  [default: 41000]")] = None,
     batch: Annotated[int | None, typer.Option(help="Sequences in a batch.  [default: 128]")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Rate of Adam.  [default: 0.001]")] = None,
+    clip: Annotated[float | None, typer.Option(min=0, help="Longest gradient; 0 for any.  [default: 1]")] = None,
+    patience: Annotated[
+        int | None, typer.Option(min=1, help="Stop after so many validations without a gain.  [default: never]")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and sequences.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for what it writes.  [default: results/train-TASK]")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small network on a few characters.")] = False,
@@ -286,7 +290,7 @@ def train(
 
         given = {"heads": layers, "width": width, "key_size": key_size, "steps": steps, "batch": batch, "seed": seed}
         make = OneShotTrainingConfig.quick if quick else OneShotTrainingConfig.full
-        config = make(**given, learning_rate=learning_rate)
+        config = make(**given, learning_rate=learning_rate, clip=clip, patience=patience)
         with console_progress(messages) as progress:
             record = run_one_shot_training(config, folder, progress)
     _show(record, training_tables, as_json)

@@ -45,7 +45,7 @@ class OneShotTrainingConfig:
         key_size: G.
         steps, batch: how many batches, and sequences in each.
         seed: of the initial weights and of the sequences; the split by character is always the same.
-        learning_rate, weight_decay, clip, warmup, scale, key_scale, validate_every, checkpoint_every: as in
+        learning_rate, weight_decay, clip, warmup, scale, key_scale, validate_every, checkpoint_every, patience: as in
             `TrainingSettings`.
         rotations: turned characters are training classes of their own; validation and test have none.
         channels: of the images, 1 or 3.
@@ -72,6 +72,7 @@ class OneShotTrainingConfig:
     key_scale: float = 0.5
     validate_every: int = 500
     checkpoint_every: int = 1000
+    patience: int | None = None
     rotations: bool = True
     channels: int = 1
     classes: tuple[int, int, int] = (1028, 172, 423)
@@ -89,7 +90,7 @@ class OneShotTrainingConfig:
 
     @classmethod
     def full(cls, **changes: Any) -> OneShotTrainingConfig:
-        """The published size, but for the changes that are not None."""
+        """The published size, but for the changes that are not None; a clip of 0 cuts nothing."""
         return cls._changed({}, changes)
 
     @classmethod
@@ -103,6 +104,8 @@ class OneShotTrainingConfig:
     @classmethod
     def _changed(cls, fields: dict[str, Any], changes: dict[str, Any]) -> OneShotTrainingConfig:
         fields |= {name: value for name, value in changes.items() if value is not None}
+        if fields.get("clip") == 0:
+            fields["clip"] = None
         if "steps" in fields:
             fields.setdefault("warmup", min(cls.warmup, positive_integer("steps", fields["steps"]) // 10))
         return cls(**fields)
@@ -123,8 +126,10 @@ class OneShotTrainingConfig:
         sizes = f"--width {self.width} --key-size {self.key_size} --steps {self.steps} --batch {self.batch}"
         usual = OneShotTrainingConfig.learning_rate
         rate = "" if self.learning_rate == usual else f" --learning-rate {self.learning_rate}"
+        clip = "" if self.clip == OneShotTrainingConfig.clip else f" --clip {self.clip or 0:g}"
+        patience = "" if self.patience is None else f" --patience {self.patience}"
         quick = " --quick" if self.characters is not None else ""
-        return f"thermoformer train one-shot --heads {heads} {sizes} --seed {self.seed}{rate}{quick}"
+        return f"thermoformer train one-shot --heads {heads} {sizes} --seed {self.seed}{rate}{clip}{patience}{quick}"
 
 
 def run_one_shot_training(
