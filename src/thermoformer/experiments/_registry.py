@@ -68,7 +68,7 @@ EXPERIMENTS = {
         Experiment(
             name="width-convergence",
             summary="Which width is wide enough: every theory against the exact posterior and sampled networks",
-            quick_time="about two minutes",
+            quick_time="two to three minutes",
             module="width_convergence",
             sweeps=True,
         ),
