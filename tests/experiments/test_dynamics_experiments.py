@@ -11,7 +11,14 @@ import pytest
 import xarray as xr
 
 from thermoformer.dynamics import REGIMES, Features, MeanField, orbit, orbit_diagram
-from thermoformer.experiments import EXPERIMENTS, finite_size, orbit_diagram_zoom, phase_diagram, trajectories
+from thermoformer.experiments import (
+    EXPERIMENTS,
+    Executor,
+    finite_size,
+    orbit_diagram_zoom,
+    phase_diagram,
+    trajectories,
+)
 from thermoformer.experiments import orbit_diagram as diagram_experiment
 from thermoformer.experiments.finite_size import FiniteSizeConfig, finite_size_data, fitted_power, run_finite_size
 from thermoformer.experiments.finite_size_report import power_of, z_scores
@@ -24,7 +31,7 @@ from thermoformer.experiments.orbit_diagram import (
 from thermoformer.experiments.orbit_diagram_report import period_windows, summary
 from thermoformer.experiments.paper_dynamics import paper_start
 from thermoformer.experiments.phase_diagram import PhaseDiagramConfig, phase_diagram_data, run_phase_diagram
-from thermoformer.experiments.trajectories import TrajectoriesConfig, run_trajectories
+from thermoformer.experiments.trajectories import TrajectoriesConfig, run_trajectories, trajectories_data
 from thermoformer.sweeps import SweepStore, status_of
 
 from .test_page import assert_self_contained
@@ -130,6 +137,7 @@ def test_the_simple_cycle_ends_where_it_should():
 def test_trajectories(tmp_path):
     page = run_trajectories(TRAJECTORIES, tmp_path)
     assert_self_contained(page)
+    assert (tmp_path / "sweep").is_dir()
     found = xr.load_dataset(tmp_path / "trajectories.nc", engine="h5netcdf")
     assert found.regime.values.tolist() == ["periodic", "chaos"] and found.period.values.tolist() == [4, 0]
     assert int(found.steps_run[1]) > int(found.steps_run[0]), "chaos is followed further"
@@ -148,6 +156,15 @@ def test_trajectories(tmp_path):
     assert {message.split(":")[0] for _, _, message in reports if message.startswith("β")} == {"β = 1.2"}
 
 
+def test_trajectories_without_other_starts_are_the_same_from_other_processes(tmp_path):
+    short = dataclasses.replace(TRAJECTORIES, betas=(1.1,), confirm=0, windows=0)
+    here = trajectories_data(short)
+    there = trajectories_data(short, folder=tmp_path / "sweep", executor=Executor("processes", workers=1))
+    xr.testing.assert_allclose(there, here)
+    assert here.window_period.shape == (1, 0) and here.regime.values.tolist() == ["periodic"]
+    run_trajectories(short, tmp_path)
+
+
 def test_phase_diagram(tmp_path):
     page = run_phase_diagram(PHASE, tmp_path)
     assert_self_contained(page)
@@ -163,19 +180,25 @@ def test_finite_size(tmp_path):
     reports = []
     page = run_finite_size(SIZES, tmp_path, progress=lambda *report: reports.append(report))
     assert_self_contained(page)
-    found = finite_size_data(SIZES, file=tmp_path / "finite_size.nc", progress=None)
+    found = finite_size_data(SIZES, folder=tmp_path / "sweep")
     slope, error, _ = power_of(found, SIZES)
     assert abs(slope + 0.5) < 4 * error + 0.02 and error < 0.05
     scores = z_scores(found)
     assert np.abs(scores[:2]).max() < 4 and np.isnan(scores[2:]).all()
     assert "N = 99000000, counts per class" in [message for _, _, message in reports]
+    saved = xr.load_dataset(tmp_path / "finite_size.nc", engine="h5netcdf")
+    xr.testing.assert_identical(saved.drop_attrs(), found.drop_attrs())
+    assert {file.name for file in tmp_path.iterdir()} == {
+        *(f"finite_size.{end}" for end in ("nc", "html", "csv", "png", "svg")), "sweep"
+    }  # fmt: skip
     text = text_of(page)
     assert "0.356" in text and "decades" in text
-    # Finished points are kept, and a size more costs one point.
+    # Finished points are kept, and a size more costs one point, wherever it is among them.
     reports.clear()
-    more = dataclasses.replace(SIZES, bits=(*SIZES.bits, 990_000_000))
+    more = dataclasses.replace(SIZES, bits=(99, 990, *SIZES.bits[1:]))
     run_finite_size(more, tmp_path, progress=lambda *report: reports.append(report))
-    assert [message for _, _, message in reports if message.startswith("N")] == ["N = 990000000, counts per class"]
+    assert [message for _, _, message in reports if message.startswith("N")] == ["N = 990, counts per class"]
+    assert finite_size_data(more, folder=tmp_path / "sweep").bits.values.tolist() == list(more.bits)
 
 
 def test_copies_are_those_of_the_seed():

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from thermoformer._progress import inside
 from thermoformer.experiments import EXPERIMENTS, residuals
 from thermoformer.experiments.markov import FOUR_PATHS, sequences_and_attention
 from thermoformer.experiments.residuals import ResidualsConfig, normalised_tokens, residuals_data, run_residuals
 from thermoformer.experiments.residuals_table import EXACT_KINDS, INPUT_NORM, KINDS, NORM_INSIDE, PLAIN, SKIPS, slug
+from thermoformer.experiments.sweeping import record_of
 from thermoformer.learning import PathFeatures, head_scores, solve
 
 from .pretended import NOISE, REASON, pretend_to_sample
@@ -37,7 +39,7 @@ def point() -> xr.Dataset:
     """One point with real theory and real networks with norm inside: every other test makes its points from it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(residuals, "beside_theory", pretend_to_sample)
-        return residuals.residuals_point(TINY, 0, 10, workers=2)
+        return residuals.residuals_point(0, 10, record_of(TINY)).rename(approach_seconds="seconds")
 
 
 @pytest.fixture
@@ -45,13 +47,13 @@ def computed(monkeypatch, point) -> list[tuple[int, int]]:
     """The (repetition, width) pairs that would have been computed; accuracies tell them apart."""
     calls: list[tuple[int, int]] = []
 
-    def pretended(config, index, width, *, workers, progress):
+    def pretended(config, index, width, progress):
         for number, kind in enumerate(KINDS):
             progress(number, len(KINDS), kind)
         calls.append((index, width))
         return point.assign(accuracy=point.accuracy * (1 - 0.01 * index - 0.001 * width))
 
-    monkeypatch.setattr(residuals, "residuals_point", pretended)
+    monkeypatch.setattr(residuals, "_all_kinds", pretended)
     return calls
 
 
@@ -125,14 +127,19 @@ def test_progress_says_what_norm_inside_costs(monkeypatch):
 
     def report(done, total, message):
         reports.append((done, total, message))
-        if done == 3:
+        if NORM_INSIDE in message:
             raise Enough
 
     monkeypatch.setattr(residuals, "beside_theory", pretend_to_sample)
-    with pytest.raises(Enough):
-        residuals.residuals_point(TINY, 0, 10, progress=report)
-    assert reports[:2] == [(0, 4, "plain"), (0, 4, "plain: exact")]
-    assert reports[-1][2] == f"{NORM_INSIDE} ({TINY.inside_cost(10)})"
+    monkeypatch.setattr(residuals, "usual_workers", lambda: 1)
+    token = inside.set(report)
+    try:
+        with pytest.raises(Enough):
+            residuals.residuals_point(1, 10, record_of(TINY))
+    finally:
+        inside.reset(token)
+    assert [message for _, _, message in reports[:2]] == ["N = 10, seed 2: plain", "N = 10, seed 2: plain: exact"]
+    assert reports[-1][2] == f"N = 10, seed 2: {NORM_INSIDE} ({TINY.inside_cost(10)})"
     assert ResidualsConfig().inside_cost(10) == "about 30 min on two cores, 78 s on a GPU"
 
 
@@ -155,6 +162,7 @@ def test_run_writes_data_figures_table_and_page(tmp_path, computed):
     stems = ("accuracy", "distances", "predictions", "order_parameters", "head_scores")
     figures = {f"{stem}.{end}" for stem in stems for end in ("png", "svg")}
     assert {file.name for file in page.parent.iterdir()} == {
+        "sweep",
         "residuals.nc",
         "residuals.html",
         "residuals.csv",
@@ -162,9 +170,11 @@ def test_run_writes_data_figures_table_and_page(tmp_path, computed):
     }
     assert_self_contained(page)
     points = seeds * len(widths)
-    assert reports[0] == (0, 4 * points, f"N = 10, seed 1 of {seeds}: plain")
-    assert reports[-1] == (4 * points, 4 * points, "done")
+    assert reports[:2] == [(0, points, "starting"), (0, points, "N = 10, seed 1: plain")]
+    assert reports[-1] == (points, points, "done")
     assert [done for done, _, _ in reports] == sorted(done for done, _, _ in reports)
+    saved = xr.load_dataset(page.parent / "residuals.nc", engine="h5netcdf")
+    xr.testing.assert_allclose(saved, residuals_data(config))
     with (tmp_path / "out" / "residuals.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == len(widths) * len(KINDS) * 3
@@ -172,35 +182,37 @@ def test_run_writes_data_figures_table_and_page(tmp_path, computed):
 
 
 def test_an_interrupted_run_goes_on_and_seeds_and_widths_are_added(tmp_path, computed):
-    file = tmp_path / "residuals.nc"
+    folder = tmp_path / "sweep"
     config = dataclasses.replace(TINY, seeds=2, widths=(10, 20))
 
     def interrupt(done, total, message):
-        if done == 8:
+        if done == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        residuals_data(config, file=file, progress=interrupt)
+        residuals_data(config, folder=folder, progress=interrupt)
     assert computed == [(0, 10), (0, 20)]
     computed.clear()
-    resumed = residuals_data(config, file=file)
+    resumed = residuals_data(config, folder=folder)
     assert computed == [(1, 10), (1, 20)]
     xr.testing.assert_allclose(resumed, residuals_data(config))
     computed.clear()
-    wider = residuals_data(dataclasses.replace(config, widths=(10, 20, 40)), file=file)
-    assert computed == [(0, 40), (1, 40)] and wider.width.values.tolist() == [10, 20, 40]
+    wider = residuals_data(dataclasses.replace(config, widths=(10, 15, 20)), folder=folder)
+    assert computed == [(0, 15), (1, 15)] and wider.width.values.tolist() == [10, 15, 20]
+    xr.testing.assert_allclose(wider.sel(width=[10, 20]), resumed)
     computed.clear()
-    assert residuals_data(dataclasses.replace(config, seeds=1), file=file).sizes["seed"] == 2
-    assert not computed
-    with pytest.warns(UserWarning, match="other settings"):
-        residuals_data(dataclasses.replace(config, temperature=0.1), file=file)
+    assert residuals_data(dataclasses.replace(config, seeds=1), folder=folder).sizes["seed"] == 1
+    assert residuals_data(dataclasses.replace(config, seeds=3, widths=(20,)), folder=folder).sizes["seed"] == 3
+    assert computed == [(2, 20)]
+    with pytest.warns(UserWarning, match="sweep holds a run with other settings: kept as sweep-.*, starting anew"):
+        residuals_data(dataclasses.replace(config, temperature=0.1), folder=folder)
 
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_registered_experiment_runs_at_both_sizes(tmp_path, monkeypatch, quick):
     seen = []
     monkeypatch.setattr(
-        residuals, "run_residuals", lambda config, out, *, workers, progress: seen.append(config) or out
+        residuals, "run_residuals", lambda config, out, *, executor, progress: seen.append(config) or out
     )
     assert EXPERIMENTS["residuals"].run(tmp_path, quick=quick, seed=3) == tmp_path
     assert seen == [ResidualsConfig.quick(3) if quick else ResidualsConfig(seed=3)]
@@ -211,7 +223,7 @@ def test_the_page_says_what_has_not_mixed_and_what_did_not_converge(tmp_path, co
         mixed=point.mixed * 0, note=(point.note.dims, np.where(point.mixed.isnull(), "", "too few draws")),
         converged=point.converged & False,
     )  # fmt: skip
-    monkeypatch.setattr(residuals, "residuals_point", lambda *arguments, **options: spoiled)
+    monkeypatch.setattr(residuals, "_all_kinds", lambda *arguments: spoiled)
     text = run_residuals(TINY, tmp_path).read_text()
     assert text.count("had not mixed (the first: too few draws)") == 3
     assert "3 solutions of the theory did not reach the solver" in text

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from thermoformer.experiments import EXPERIMENTS, console_progress, width_convergence
+from thermoformer.experiments import EXPERIMENTS, Executor, console_progress, width_convergence
 from thermoformer.experiments.one_path import (
     APPROACHES,
     QUANTITIES,
@@ -25,9 +25,9 @@ from thermoformer.experiments.width_convergence import (
     WidthConvergenceConfig,
     duration,
     expected_seconds,
-    markov_point,
     run_width_convergence,
     width_convergence_data,
+    width_convergence_point,
     width_within,
 )
 from thermoformer.experiments.width_convergence_report import percent, within_sentence, write_report
@@ -81,14 +81,14 @@ def fake_compare(arch, features, labels, test, test_labels, *, temperature, key,
 def computed(monkeypatch) -> list[tuple[int, int]]:
     """The (repetition, width) pairs that were really computed, all of them with `fake_compare`."""
     calls: list[tuple[int, int]] = []
-    original = width_convergence.markov_point
+    original = width_convergence.path_features
 
-    def counted(config, index, width, *, progress):
-        calls.append((index, width))
-        return original(config, index, width, progress=progress)
+    def counted(task, variant_number, index):
+        calls.append((index, task.widths[0]))
+        return original(task, variant_number, index)
 
     monkeypatch.setattr(width_convergence, "compare", fake_compare)
-    monkeypatch.setattr(width_convergence, "markov_point", counted)
+    monkeypatch.setattr(width_convergence, "path_features", counted)
     return calls
 
 
@@ -154,28 +154,34 @@ def test_errors_fall_with_the_promised_orders(one_path):
     assert (one_path.error.sel(approach="one-loop", width=256, quantity="mean") < 1e-5).all()
 
 
-def test_one_path_goes_on_and_takes_more_widths(tmp_path, monkeypatch):
+def test_one_path_goes_on_and_takes_more_widths_and_data_sets(tmp_path, monkeypatch, one_path):
     from thermoformer.experiments import one_path as module
 
     calls = []
 
-    def counted(config, width):
-        calls.append(width)
-        errors = np.ones((config.data_sets, 3, 3))
-        return xr.Dataset({"error": (("seed", "approach", "quantity"), errors)})
+    def counted(config, width, index):
+        calls.append((index, width))
+        return one_path_problem(config, 16, index)  # a width that is compiled already
 
-    monkeypatch.setattr(module, "_width_data", counted)
-    config, file = OnePathConfig(widths=(4, 16)), tmp_path / "one_path.nc"
+    monkeypatch.setattr(module, "one_path_problem", counted)
+    monkeypatch.setattr(module, "Architecture", lambda heads, width: Architecture(heads, 16))
+    config, folder = OnePathConfig(widths=(4, 16), data_sets=2), tmp_path / "sweep"
 
     def interrupt(done, total, message):
-        if done == 1:
+        if done == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        one_path_data(config, file=file, progress=interrupt)
-    assert calls == [4]
-    more = one_path_data(dataclasses.replace(config, widths=(4, 8, 16)), file=file)
-    assert calls == [4, 8, 16] and more.width.values.tolist() == [4, 8, 16]
+        one_path_data(config, folder=folder, progress=interrupt)
+    assert calls == [(0, 4), (1, 4)], "width by width"
+    calls.clear()
+    more = one_path_data(dataclasses.replace(config, widths=(4, 8, 16)), folder=folder)
+    assert sorted(calls) == [(0, 8), (0, 16), (1, 8), (1, 16)] and more.width.values.tolist() == [4, 8, 16]
+    np.testing.assert_allclose(more.error.sel(width=16), one_path.error.sel(width=16, seed=[0, 1]), rtol=1e-3)
+    assert more.error.dims == ("seed", "width", "approach", "quantity") and more.error.attrs["long_name"]
+    calls.clear()
+    assert one_path_data(dataclasses.replace(config, data_sets=3), folder=folder).sizes["seed"] == 3
+    assert sorted(calls) == [(2, 4), (2, 16)]
 
 
 def test_a_point_has_every_approach_on_the_task(monkeypatch):
@@ -184,7 +190,7 @@ def test_a_point_has_every_approach_on_the_task(monkeypatch):
         return compare(*given, methods=METHODS[:1], **options)
 
     monkeypatch.setattr(width_convergence, "compare", without_searches)
-    point = markov_point(TINY, 0, 8)
+    point = width_convergence_point(0, 8, TINY.point_record)
     assert point.approach.values.tolist() == list(METHODS)
     assert point.path.values.tolist() == ["good→uniform", "good→random", "random→uniform", "random→random"]
     assert np.isfinite(point["mean"].sel(approach="gaussian process")).all()
@@ -210,58 +216,89 @@ def test_data_have_errors_against_both_references(computed):
     assert all(variable.attrs["long_name"] for variable in dataset.data_vars.values())
 
 
-def test_threads_give_the_same_numbers(computed, tmp_path):
-    alone = width_convergence_data(TINY)
-    together = width_convergence_data(TINY, workers=2, file=tmp_path / "data.nc")
-    names = [name for name in alone.data_vars if name != "point_seconds"]
-    xr.testing.assert_equal(alone[names].drop_attrs(), together[names].drop_attrs())
-    assert len(computed) == 8
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_point_is_the_same_in_threads(computed, monkeypatch, workers):
+    monkeypatch.setattr(width_convergence, "usual_workers", lambda: workers)
+    point = width_convergence_point(1, 4, TINY.point_record)
+    assert np.isfinite(point.approach_seconds).all() and point.mixed.all()
+    xr.testing.assert_equal(point, width_convergence_point(1, 4, TINY.point_record))
+    whole = width_convergence_data(TINY).sel(seed=1, width=4, drop=True)
+    np.testing.assert_array_equal(whole.error, point.error)
 
 
 def test_an_interrupted_run_goes_on(computed, tmp_path):
-    file = tmp_path / "data.nc"
+    folder = tmp_path / "sweep"
 
     def interrupt(done, total, message):
         if done == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        width_convergence_data(TINY, file=file, progress=interrupt)
+        width_convergence_data(TINY, folder=folder, progress=interrupt)
     assert computed == [(0, 4), (0, 8), (1, 4)]
     computed.clear()
-    assert width_convergence_data(TINY, file=file).sizes["seed"] == 2
+    assert width_convergence_data(TINY, folder=folder).sizes["seed"] == 2
     assert computed == [(1, 8)], "finished points are not computed again"
     computed.clear()
-    wider = dataclasses.replace(TINY, widths=(4, 8, 12), seeds=1)
-    assert width_convergence_data(wider, file=file).sizes["seed"] == 1, "only repetitions with every width"
-    assert computed == [(0, 12)], "widths can be added"
+    wider = dataclasses.replace(TINY, widths=(4, 6, 8), seeds=1)
+    found = width_convergence_data(wider, folder=folder)
+    assert (found.sizes["seed"], found.width.values.tolist()) == (1, [4, 6, 8]), "what was asked for, in its order"
+    assert computed == [(0, 6)], "widths can be added"
+    computed.clear()
+    width_convergence_data(dataclasses.replace(TINY, seeds=3), folder=folder)
+    assert computed == [(2, 4), (2, 8)], "and seeds"
+    other_part = dataclasses.replace(TINY, one_path=OnePathConfig(data_sets=1))
+    width_convergence_data(other_part, folder=folder)
+    assert len(computed) == 2, "the other part is apart"
+    with pytest.warns(UserWarning, match="sweep holds a run with other settings: kept as sweep-.*, starting anew"):
+        width_convergence_data(dataclasses.replace(TINY, temperature=0.1), folder=folder)
+
+
+def test_a_point_that_failed_stops_only_those_who_ask_for_it(computed, tmp_path, monkeypatch):
+    def fail_at_eight(arch, *given, **options):
+        if arch.widths[0] == 8:
+            raise RuntimeError("broken")
+        return fake_compare(arch, *given, **options)
+
+    monkeypatch.setattr(width_convergence, "compare", fail_at_eight)
+    with pytest.raises(RuntimeError, match="2 of 4 points failed, the first at seed = 0, width = 8:(.|\n)*broken"):
+        width_convergence_data(TINY, folder=tmp_path / "sweep")
+    narrow = dataclasses.replace(TINY, widths=(4,))
+    assert width_convergence_data(narrow, folder=tmp_path / "sweep").sizes["seed"] == 2
+    monkeypatch.setattr(width_convergence, "compare", fake_compare)
+    computed.clear()
+    assert np.isfinite(width_convergence_data(TINY, folder=tmp_path / "sweep").accuracy.sel(approach="exact")).all()
+    assert computed == [(0, 8), (1, 8)], "the next run tries them again"
 
 
 def test_a_failure_in_a_thread_ends_the_others(computed, monkeypatch):
-    def fail_at_four(config, index, width, *, progress):
-        if width == 4:
+    monkeypatch.setattr(width_convergence, "usual_workers", lambda: 2)
+
+    def fail_at_the_theory(*given, methods, progress, **options):
+        if "saddle" in methods:
             raise RuntimeError("broken")
         while True:
             progress(0, 1, "running")
 
-    monkeypatch.setattr(width_convergence, "markov_point", fail_at_four)
-    with pytest.raises(RuntimeError, match="broken"):
-        width_convergence_data(TINY, workers=2)
+    monkeypatch.setattr(width_convergence, "compare", fail_at_the_theory)
+    with pytest.raises(RuntimeError, match="4 of 4 points failed, the first at seed = 0, width = 4:(.|\n)*broken"):
+        width_convergence_data(TINY)
 
 
 def test_run_writes_data_figures_tables_and_page(tmp_path, computed, one_path, monkeypatch):
     reports = []
-    monkeypatch.setattr(width_convergence, "one_path_data", lambda config, *, file, progress: one_path)
+    monkeypatch.setattr(width_convergence, "one_path_data", lambda config, **given: one_path)
     page = run_width_convergence(TINY, tmp_path / "out", progress=lambda *report: reports.append(report))
     stems = ("one_path", "against_exact", "against_sampled", "comparison")
-    expected = {"width_convergence.nc", "width_convergence.html", "errors.csv", "one_path.csv"}
+    expected = {"sweep", "width_convergence.nc", "one_path.nc", "width_convergence.html", "errors.csv", "one_path.csv"}
     expected |= {f"{stem}.{end}" for stem in stems for end in ("png", "svg")}
     assert {file.name for file in page.parent.iterdir()} == expected
     assert_self_contained(page)
     text = page.read_text()
     assert "Saddle, mean: not within 1 % of the exact one up to N = 8 (12 % there)" in text
     assert any("on two cores" in message for _, _, message in reports), "what a point costs is said before it starts"
-    assert any("the last of this width took" in message for _, _, message in reports)
+    saved = xr.load_dataset(page.parent / "width_convergence.nc", engine="h5netcdf")
+    xr.testing.assert_allclose(saved, width_convergence_data(TINY))
     assert reports[-1] == (4, 4, "done")
     with (page.parent / "errors.csv").open() as stream:
         rows = list(csv.DictReader(stream))
@@ -314,10 +351,10 @@ def test_cost_grows_with_width_and_is_said_in_words():
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_registered_experiment_runs_at_both_sizes(tmp_path, monkeypatch, computed, quick):
-    def tiny_run(config, out, *, workers, progress):
+    def tiny_run(config, out, *, executor, progress):
         assert config.seed == config.one_path.seed == 3
         assert config == WidthConvergenceConfig.quick(3) if quick else config.widths[-1] == 1000 and config.seeds == 5
-        assert workers in (1, 2)
+        assert executor == Executor()
         return out / "page"
 
     monkeypatch.setattr(width_convergence, "run_width_convergence", tiny_run)
@@ -338,7 +375,6 @@ def test_registered_experiment_runs_at_both_sizes(tmp_path, monkeypatch, compute
             r"sampled_widths: got \(5,\); expected some of the widths",
         ),
         (lambda: WidthConvergenceConfig(temperature=0.0), "temperature: got 0.0; expected a number above 0"),
-        (lambda: width_convergence_data(TINY, workers=0), "workers: got 0; expected a whole number, 1 or more"),
         (lambda: OnePathConfig(data_sets=0), "data_sets: got 0; expected a whole number, 1 or more"),
         (lambda: OnePathConfig(widths=(0,)), "widths: got 0; expected a whole number, 1 or more"),
         (lambda: OnePathConfig(temperature=0.0), "temperature: got 0.0; expected a number above 0"),

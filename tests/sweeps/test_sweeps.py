@@ -275,6 +275,12 @@ def test_results_that_do_not_fit(tmp_path):
     assert "expected arrays or numbers by name" in nameless.errors()[(1,)]
 
 
+def test_results_with_nothing_along_an_axis(tmp_path):
+    empty = Sweep(lambda a: {"x": np.zeros((2, 0)), "note": np.array([], str), "y": a}, {"a": [1, 2]}, tmp_path / "e")
+    found = empty.run()
+    assert (found.x.shape, found.note.shape) == ((2, 2, 0), (2, 0)) and found.y.values.tolist() == [1, 2]
+
+
 def test_tasks_cover_the_grid():
     grid = Grid({"x": ["p", "q"], "y": np.arange(5), "z": np.arange(7)}, batch=3)
     seen = [tuple(point.values()) for task in grid for point in task.points]

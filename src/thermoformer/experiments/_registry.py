@@ -68,20 +68,23 @@ EXPERIMENTS = {
         Experiment(
             name="width-convergence",
             summary="Which width is wide enough: every theory against the exact posterior and sampled networks",
-            quick_time="about two minutes",
+            quick_time="two to three minutes",
             module="width_convergence",
+            sweeps=True,
         ),
         Experiment(
             name="residuals",
             summary="Skips and layer norm: where the theory of paths holds, and by how much it misses elsewhere",
             quick_time="about three minutes",
             module="residuals",
+            sweeps=True,
         ),
         Experiment(
             name="trajectories",
             summary="Attention fed on its own output at six temperatures: a closed curve, cycles, and chaos",
             quick_time="about half a minute",
             module="trajectories",
+            sweeps=True,
         ),
         Experiment(
             name="orbit-diagram",
@@ -109,6 +112,7 @@ EXPERIMENTS = {
             summary="How many bits make a mean field: finite networks keep to it within one over the root of N",
             quick_time="about 20 seconds",
             module="finite_size",
+            sweeps=True,
         ),
     )
 }

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from .._progress import Progress, silent
+from .._progress import Progress, inside, silent
 from .._validation import fail, nonnegative_integer, positive_integer
 from ..dynamics import Features, FiniteNetwork, orbit
 from . import store
+from .executor import HERE, Executor
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model
 from .sampled import whole_key
+from .sweeping import config_of, record_of, swept
 
 FORMS = ("classes", "bits")
 
@@ -68,58 +72,93 @@ class FiniteSizeConfig:
         return cls(copies=256, seed=seed)
 
     @property
-    def config_hash(self) -> str:
-        """Equal for configs whose points have the same numbers, so that sizes can be added to a run."""
-        return store.fingerprint(self, apart_from=("bits", "plain_bits", "fit_from"))
+    def point_record(self) -> dict[str, Any]:
+        """What decides the numbers of a point, so that sizes can be added to a run."""
+        # The fewest that a config takes, whichever there are.
+        return record_of(self, bits=tuple(sorted({1, 2, *self.plain_bits})), fit_from=1)
 
 
-def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
+def run(
+    out: Path, *, quick: bool = False, seed: int = 0, executor: Executor = HERE, progress: Progress | None = None
+) -> Path:
     """The experiment at its usual or quick size; returns the path of its page (see `Experiment.run`)."""
     config = FiniteSizeConfig.quick(seed) if quick else FiniteSizeConfig(seed=seed)
-    return run_finite_size(config, out, progress=progress)
+    return run_finite_size(config, out, executor=executor, progress=progress)
 
 
-def run_finite_size(config: FiniteSizeConfig, out: str | Path, *, progress: Progress | None = None) -> Path:
+def run_finite_size(
+    config: FiniteSizeConfig, out: str | Path, *, executor: Executor = HERE, progress: Progress | None = None
+) -> Path:
     """Data, figure, table and page of the experiment into a folder; returns the path of the page."""
     from .finite_size_report import write_report  # matplotlib is slow to import: only when something is drawn
 
     out, progress = Path(out), progress or silent
-    dataset = finite_size_data(config, file=out / "finite_size.nc", progress=progress)
-    total = len(config.bits) + len(config.plain_bits)
-    progress(total, total, "figure and page")
+    dataset = finite_size_data(config, folder=out / "sweep", executor=executor, progress=progress)
+    store.save(dataset, out / "finite_size.nc", store.fingerprint(config))
+    steps = len(config.bits)
+    progress(steps, steps, "figure and page")
     page = write_report(dataset, config, out)
-    progress(total, total, "done")
+    progress(steps, steps, "done")
     return page
 
 
 def finite_size_data(
-    config: FiniteSizeConfig, *, file: str | Path | None = None, progress: Progress | None = None
+    config: FiniteSizeConfig,
+    *,
+    folder: str | Path | None = None,
+    executor: Executor = HERE,
+    progress: Progress | None = None,
 ) -> xr.Dataset:
-    """How far networks are from the mean field.
+    """How far networks are from the mean field: a sweep over N.
 
     Arguments:
-        file: a netCDF file to keep finished points (one N, one form) in and to go on from.
+        folder: where the sweep is kept and gone on with.
+        executor: where points (one N, both forms) run.
         progress: called as progress(done, total, message).
 
     Returns:
         A Dataset [form, bits]: `distance` of every copy, `error`, its mean over copies, `standard_error`, and
         `by_step`, the root-mean-square over copies at every step. What was not asked for is nan.
     """
-    progress = progress or silent
-    found = store.load(Path(file), config.config_hash) if file is not None else None
-    asked = [("classes", bits) for bits in config.bits] + [("bits", bits) for bits in config.plain_bits]
-    for number, (form, bits) in enumerate(asked):
-        if found is not None and ((found.form_of == form) & (found.bits_of == bits)).any():
+    found = swept(
+        finite_size_point,
+        {"bits": list(config.bits)},
+        None if folder is None else Path(folder),
+        config=config.point_record,
+        executor=executor,
+        progress=progress or silent,
+    )
+    found = found.transpose("form", "bits", ...)
+    found["error"] = found.distance.mean("copy", skipna=False)
+    found["error"].attrs["long_name"] = "mean over copies of the distance"
+    found["standard_error"] = found.distance.std("copy", skipna=False, ddof=1) / np.sqrt(config.copies)
+    attributes = {"title": "Finite size", "fit_from": config.fit_from, "config": json.dumps(dataclasses.asdict(config))}
+    return found.assign_attrs(attributes)
+
+
+def finite_size_point(bits: int, config: Mapping[str, Any]) -> xr.Dataset:
+    """Networks of so many bits in both forms: a point of the sweep.
+
+    Arguments:
+        bits: N.
+        config: the record of a `FiniteSizeConfig`.
+    """
+    settings, report = config_of(FiniteSizeConfig, config), inside.get()
+    each = np.full((len(FORMS), settings.copies), np.nan)
+    by_step = np.full((len(FORMS), settings.steps), np.nan)
+    for row, form in enumerate(FORMS):
+        if form == "bits" and bits not in settings.plain_bits:
             continue
-        progress(number, len(asked), f"N = {bits}, {'counts per class' if form == 'classes' else 'every bit'}")
-        distance = distances(config, bits, form)
-        one = xr.Dataset({"distance": (("point", "copy", "step"), distance[None])})
-        one = one.assign(form_of=("point", [form]), bits_of=("point", [bits]))
-        found = one if found is None else xr.concat([found, one], "point", combine_attrs="override")
-        if file is not None:
-            store.save(found, Path(file), config.config_hash)
-    assert found is not None  # there is at least one point
-    return _table(found, config)
+        report(0, 1, f"N = {bits}, {'counts per class' if form == 'classes' else 'every bit'}")
+        squares = distances(settings, bits, form) ** 2
+        each[row], by_step[row] = np.sqrt(squares.mean(axis=1)), np.sqrt(squares.mean(axis=0))
+    return xr.Dataset(
+        {
+            "distance": (("form", "copy"), each, {"long_name": "root-mean-square over steps of max_a |Δm|, by copy"}),
+            "by_step": (("form", "step"), by_step, {"long_name": "root-mean-square over copies of max_a |Δm|"}),
+        },
+        {"form": list(FORMS), "step": np.arange(1, settings.steps + 1)},
+    )
 
 
 def distances(config: FiniteSizeConfig, bits: int, form: str) -> np.ndarray:
@@ -137,28 +176,6 @@ def distances(config: FiniteSizeConfig, bits: int, form: str) -> np.ndarray:
         found = network.run(config.steps + 1, copies=count, key=whole_key(key, start), form=form)
         rows.append(np.abs(found.m_o_semantic - limit[None]).max(axis=2)[:, 1:])
     return np.concatenate(rows)
-
-
-def _table(points: xr.Dataset, config: FiniteSizeConfig) -> xr.Dataset:
-    shape = (len(FORMS), len(config.bits))
-    each = np.full((*shape, config.copies), np.nan)
-    by_step = np.full((*shape, config.steps), np.nan)
-    for form, bits, distance in zip(points.form_of.values, points.bits_of.values, points.distance.values, strict=True):
-        if int(bits) in (config.bits if form == "classes" else config.plain_bits):
-            place = FORMS.index(str(form)), config.bits.index(int(bits))
-            each[place] = np.sqrt(np.mean(distance**2, axis=1))
-            by_step[place] = np.sqrt(np.mean(distance**2, axis=0))
-    axes = ("form", "bits")
-    return xr.Dataset(
-        {
-            "distance": ((*axes, "copy"), each, {"long_name": "root-mean-square over steps of max_a |Δm|, by copy"}),
-            "error": (axes, each.mean(axis=2), {"long_name": "mean over copies of the distance"}),
-            "standard_error": (axes, each.std(axis=2, ddof=1) / np.sqrt(config.copies)),
-            "by_step": ((*axes, "step"), by_step, {"long_name": "root-mean-square over copies of max_a |Δm|"}),
-        },
-        {"form": list(FORMS), "bits": list(config.bits), "step": np.arange(1, config.steps + 1)},
-        {"title": "Finite size", "fit_from": config.fit_from, "config": json.dumps(dataclasses.asdict(config))},
-    )
 
 
 def fitted_power(bits: np.ndarray, error: np.ndarray, standard_error: np.ndarray) -> tuple[float, float, float]:

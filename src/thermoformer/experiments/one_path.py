@@ -12,7 +12,7 @@ converges faster than any power of the spacing for a smooth integrand that falls
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ import numpy as np
 import xarray as xr
 from scipy.special import gammaln, k0e
 
-from .._progress import Progress, silent
+from .._progress import Progress, inside, silent
 from .._validation import fail, labels_for, positive_integer, positive_number
 from ..learning import Architecture, PathFeatures, Prediction, gaussian_process, one_loop, solve
-from . import store
+from .executor import HERE, Executor
+from .sweeping import config_of, record_of, swept
 
 APPROACHES = ("gaussian process", "saddle", "one-loop")
 QUANTITIES = ("mean", "standard deviation", "order parameter")
@@ -60,11 +61,6 @@ class OnePathConfig:
         check_widths(self.widths)
         check_seed(self.seed)
         positive_number("temperature", self.temperature)
-
-    @property
-    def config_hash(self) -> str:
-        """Equal for configs whose widths have the same numbers, so that more widths can be added to a run."""
-        return store.fingerprint(self, apart_from=("widths",))
 
 
 def check_widths(widths: tuple[int, ...]) -> None:
@@ -201,35 +197,68 @@ def one_path_problem(config: OnePathConfig, width: int, index: int) -> tuple[Pat
 
 
 def one_path_data(
-    config: OnePathConfig, *, file: str | Path | None = None, progress: Progress | None = None
+    config: OnePathConfig,
+    *,
+    folder: str | Path | None = None,
+    executor: Executor = HERE,
+    progress: Progress | None = None,
 ) -> xr.Dataset:
-    """Errors of Gaussian process, saddle and one-loop against quadrature, at P = N.
+    """Errors of Gaussian process, saddle and one-loop against quadrature, at P = N: a sweep over data sets and widths.
 
     Arguments:
-        file: a netCDF file to keep finished widths in and to go on from.
+        folder: where the sweep is kept and gone on with.
+        executor: where widths, each with all data sets, run.
         progress: called as progress(done, total, message).
 
     Returns:
         A Dataset: `error` [seed, width, approach, quantity], relative root-mean-square over the test examples;
         `evidence_error` [seed, width, approach], absolute; `log_evidence` [seed, width], exact. Here a seed is a data
-        set. With a file, it holds every width finished there, even if more than asked for.
+        set.
     """
-    progress = progress or silent
-    finished = store.load(Path(file), config.config_hash) if file is not None else None
-    done = set() if finished is None else set(finished.width.values.tolist())
-    steps = len(done | set(config.widths))
-    for width in config.widths:
-        if width in done:
-            continue
-        size = "a few seconds" if width <= 256 else "up to a minute"
-        progress(len(done), steps, f"one path by quadrature, N = {width}: {config.data_sets} data sets, {size}")
-        one = _width_data(config, width).expand_dims(width=[width])
-        finished = one if finished is None else xr.concat([finished, one], "width").sortby("width")
-        done.add(width)
-        if file is not None:
-            store.save(finished, Path(file), config.config_hash)
-    assert finished is not None  # there is at least one width
-    return finished
+    found = swept(
+        one_path_point,
+        {"seed": list(range(config.data_sets)), "width": list(config.widths)},
+        None if folder is None else Path(folder),
+        # Which other data sets and widths there are changes no point.
+        config=record_of(config, data_sets=1, widths=(1,)),
+        executor=executor,
+        # Width by width: each is compiled anew.
+        batch={"seed": config.data_sets},
+        progress=progress or silent,
+    )
+    return found.assign_attrs(title="One path, one layer: theory against quadrature")
+
+
+def one_path_point(seed: int, width: int, config: Mapping[str, Any]) -> xr.Dataset:
+    """One data set at one width: a point of the sweep.
+
+    Arguments:
+        seed: which data set.
+        width: N, and P.
+        config: the record of a `OnePathConfig`.
+    """
+    settings = config_of(OnePathConfig, config)
+    inside.get()(0, 1, f"one path by quadrature, N = {width}, data set {seed + 1}")
+    features, labels, test = one_path_problem(settings, width, seed)
+    given = (Architecture((1,), width), features, labels)
+    exact = quadrature_posterior(*given, temperature=settings.temperature)
+    saddle = solve(*given, temperature=settings.temperature)
+    limit = gaussian_process(*given, temperature=settings.temperature)
+    found, truth = (limit, saddle, one_loop(saddle)), _values(exact, test)
+    errors = [[_relative(*pair) for pair in zip(_values(each, test), truth, strict=True)] for each in found]
+    evidence_errors = [abs(each.log_evidence - exact.log_evidence) for each in found]
+    return xr.Dataset(
+        {
+            "error": (("approach", "quantity"), errors, {"long_name": "relative error against quadrature"}),
+            "evidence_error": (
+                "approach",
+                evidence_errors,
+                {"long_name": "absolute error of the log evidence against quadrature"},
+            ),
+            "log_evidence": ((), exact.log_evidence, {"long_name": "exact log evidence of the training labels"}),
+        },
+        {"approach": list(APPROACHES), "quantity": list(QUANTITIES)},
+    )
 
 
 def fitted_slope(error: xr.DataArray, least_width: int = 16) -> float:
@@ -246,35 +275,6 @@ def fitted_slope(error: xr.DataArray, least_width: int = 16) -> float:
         raise fail("error", f"{chosen.sizes['width']} widths of {least_width} or more", "two or more")
     logs = np.log(chosen.transpose("seed", "width").values).mean(axis=0)
     return float(np.polyfit(np.log(chosen.width.values), logs, 1)[0])
-
-
-def _width_data(config: OnePathConfig, width: int) -> xr.Dataset:
-    errors, evidence_errors, evidences = [], [], []
-    arch = Architecture((1,), width)
-    for index in range(config.data_sets):
-        features, labels, test = one_path_problem(config, width, index)
-        given = (arch, features, labels)
-        exact = quadrature_posterior(*given, temperature=config.temperature)
-        saddle = solve(*given, temperature=config.temperature)
-        limit = gaussian_process(*given, temperature=config.temperature)
-        found = (limit, saddle, one_loop(saddle))
-        truth = _values(exact, test)
-        errors.append([[_relative(*pair) for pair in zip(_values(each, test), truth, strict=True)] for each in found])
-        evidence_errors.append([abs(each.log_evidence - exact.log_evidence) for each in found])
-        evidences.append(exact.log_evidence)
-    return xr.Dataset(
-        {
-            "error": (("seed", "approach", "quantity"), errors, {"long_name": "relative error against quadrature"}),
-            "evidence_error": (
-                ("seed", "approach"),
-                evidence_errors,
-                {"long_name": "absolute error of the log evidence against quadrature"},
-            ),
-            "log_evidence": ("seed", evidences, {"long_name": "exact log evidence of the training labels"}),
-        },
-        {"seed": np.arange(config.data_sets), "approach": list(APPROACHES), "quantity": list(QUANTITIES)},
-        {"title": "One path, one layer: theory against quadrature"},
-    )
 
 
 def _values(result: Any, test: PathFeatures) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

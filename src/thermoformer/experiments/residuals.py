@@ -13,6 +13,7 @@ import dataclasses
 import json
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,25 +21,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from .._progress import Progress, silent
+from .._progress import Progress, inside, silent
 from .._validation import fail, positive_integer, positive_number, real_array
 from ..learning import Architecture, PathFeatures, Posterior, Prediction, SamplingWarning, sample_weights, solve
 from ..learning.comparison import Comparison
 from . import store
+from .executor import HERE, Executor
 from .markov import FOUR_PATHS, MarkovConfig, sequences_and_attention
-from .residuals_table import (
-    EXACT_KINDS,
-    INPUT_NORM,
-    KINDS,
-    NORM_INSIDE,
-    PLAIN,
-    SKIPS,
-    add_point,
-    finished_points,
-    point_data,
-    table_of_points,
-)
+from .residuals_table import EXACT_KINDS, INPUT_NORM, KINDS, NORM_INSIDE, PLAIN, SKIPS, long_name, point_data
 from .sampled import SAMPLED, beside_theory, whole_key
+from .sweeping import config_of, record_of, swept
 from .threads import in_threads, usual_workers, within
 from .width_convergence import duration
 
@@ -112,11 +104,6 @@ class ResidualsConfig:
             inside_warmup=80,
         )
 
-    @property
-    def config_hash(self) -> str:
-        """Equal for configs whose points have the same numbers, so that seeds and widths can be added to a run."""
-        return store.fingerprint(self, apart_from=("seeds", "widths"))
-
     def task(self) -> MarkovConfig:
         """The hidden-Markov task."""
         return MarkovConfig(
@@ -149,28 +136,31 @@ class ResidualsConfig:
         return f"about {duration(cores)} on two cores, {duration(draws * _GPU_GRADIENT)} on a GPU"
 
 
-def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
+def run(
+    out: Path, *, quick: bool = False, seed: int = 0, executor: Executor = HERE, progress: Progress | None = None
+) -> Path:
     """The experiment at its usual or quick size; returns the path of its page (see `Experiment.run`)."""
     config = ResidualsConfig.quick(seed) if quick else ResidualsConfig(seed=seed)
-    return run_residuals(config, out, workers=usual_workers(), progress=progress)
+    return run_residuals(config, out, executor=executor, progress=progress)
 
 
 def run_residuals(
-    config: ResidualsConfig, out: str | Path, *, workers: int = 1, progress: Progress | None = None
+    config: ResidualsConfig, out: str | Path, *, executor: Executor = HERE, progress: Progress | None = None
 ) -> Path:
     """Data, figures, table and page of the experiment into a folder; returns the path of the page.
 
     Points that a run with the same settings finished in this folder are reused.
 
     Arguments:
-        workers: two samples networks with layer norm inside beside all else.
+        executor: where points run.
     """
     from .residuals_report import write_report  # matplotlib is slow to import: only when something is drawn
 
     out = Path(out)
     progress = progress or silent
-    dataset = residuals_data(config, file=out / "residuals.nc", workers=workers, progress=progress)
-    steps = dataset.sizes["seed"] * dataset.sizes["width"] * len(KINDS)
+    dataset = residuals_data(config, folder=out / "sweep", executor=executor, progress=progress)
+    store.save(dataset, out / "residuals.nc", store.fingerprint(config))
+    steps = config.seeds * len(config.widths)
     progress(steps, steps, "figures and page")
     page = write_report(dataset, config, out)
     progress(steps, steps, "done")
@@ -178,13 +168,17 @@ def run_residuals(
 
 
 def residuals_data(
-    config: ResidualsConfig, *, file: str | Path | None = None, workers: int = 1, progress: Progress | None = None
+    config: ResidualsConfig,
+    *,
+    folder: str | Path | None = None,
+    executor: Executor = HERE,
+    progress: Progress | None = None,
 ) -> xr.Dataset:
-    """The numbers of the experiment.
+    """The numbers of the experiment: a sweep over repetitions and widths.
 
     Arguments:
-        file: a netCDF file to keep finished points (one seed, one width, all kinds) in and to go on from.
-        workers: as in `run_residuals`.
+        folder: where the sweep is kept and gone on with.
+        executor: where points (one repetition, one width, all kinds) run.
         progress: called as progress(done, total, message); where layer norm is inside, the message says what it costs.
 
     Returns:
@@ -194,38 +188,43 @@ def residuals_data(
         samplers, `seconds` and `converged`; and `inside_distance` of every theory from networks with layer norm inside.
         What does not apply is nan.
     """
-    progress = progress or silent
-    points = store.load(Path(file), config.config_hash) if file is not None else None
-    done = finished_points(points)
-    asked = [(index, width) for index in range(config.seeds) for width in config.widths]
-    steps = len(done | set(asked)) * len(KINDS)
-    for index, width in asked:
-        if (index, width) in done:
-            continue
-        where = f"N = {width}, seed {index + 1} of {config.seeds}"
-        report = within(progress, len(done) * len(KINDS), steps, where, counts=True)
-        one = residuals_point(config, index, width, workers=workers, progress=report)
-        points = add_point(points, one, index, width)
-        done.add((index, width))
-        if file is not None:
-            store.save(points, Path(file), config.config_hash)
-    assert points is not None  # there is at least one point
-    table = table_of_points(points, config.widths)
-    fields = dataclasses.asdict(config) | {"seeds": table.sizes["seed"]}
-    return table.assign_attrs(title="Skips and normalisation", config=json.dumps(fields))
+    found = swept(
+        residuals_point,
+        {"seed": list(range(config.seeds)), "width": list(config.widths)},
+        None if folder is None else Path(folder),
+        # Which other repetitions and widths there are changes no point.
+        config=record_of(config, seeds=1, widths=(1,)),
+        executor=executor,
+        progress=progress or silent,
+    )
+    found = found.rename(approach_seconds="seconds")
+    for name, variable in found.data_vars.items():
+        variable.attrs["long_name"] = long_name(str(name))
+    return found.assign_attrs(title="Skips and normalisation", config=json.dumps(dataclasses.asdict(config)))
 
 
-def residuals_point(
-    config: ResidualsConfig, index: int, width: int, *, workers: int = 1, progress: Progress | None = None
-) -> xr.Dataset:
-    """All kinds of network on one repetition at one width; progress counts kinds."""
+def residuals_point(seed: int, width: int, config: Mapping[str, Any]) -> xr.Dataset:
+    """All kinds of network on one repetition at one width: a point of the sweep.
+
+    Arguments:
+        seed: which repetition.
+        width: N.
+        config: the record of a `ResidualsConfig`.
+    """
+    report = within(inside.get(), 0, 1, f"N = {width}, seed {seed + 1}")
+    found = _all_kinds(config_of(ResidualsConfig, config), seed, width, report)
+    # A sweep has `seconds` of its own: those of the point.
+    return found.rename(seconds="approach_seconds")
+
+
+def _all_kinds(config: ResidualsConfig, index: int, width: int, progress: Progress) -> xr.Dataset:
     problem = sequences_and_attention(config.task(), 0, index)
     # Networks with norm inside take longest, and wait for nothing.
     tasks = [
         lambda report: _inside_the_theory(config, index, width, problem, report),
         lambda report: _norm_inside(config, index, width, problem, report),
     ]
-    found, networks = in_threads(tasks, progress or silent, workers)
+    found, networks = in_threads(tasks, progress, usual_workers())
     return point_data(found | {NORM_INSIDE: _beside_networks(found[SKIPS], networks)})
 
 

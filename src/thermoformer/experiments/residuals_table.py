@@ -1,4 +1,4 @@
-"""The numbers of the experiment on skips and normalisation as Datasets: one point, and the table of all points."""
+"""One point of the experiment on skips and normalisation as a Dataset."""
 
 from __future__ import annotations
 
@@ -110,30 +110,9 @@ def path_axes(kind: str) -> tuple[str, str]:
     return f"path_{slug(kind)}", f"other_path_{slug(kind)}"
 
 
-def finished_points(points: xr.Dataset | None) -> set[tuple[int, int]]:
-    """(repetition, width) of every finished point, which lie along one axis: a run may have stopped anywhere."""
-    if points is None:
-        return set()
-    return set(zip(points.seed.values.tolist(), points.width.values.tolist(), strict=True))
-
-
-def add_point(points: xr.Dataset | None, one: xr.Dataset, index: int, width: int) -> xr.Dataset:
-    """The finished points with one more."""
-    one = one.expand_dims("point").assign_coords(seed=("point", [index]), width=("point", [width]))
-    parts = [one] if points is None else [points, one]
-    together = xr.concat(parts, "point", data_vars="all", coords="minimal", compat="override", join="exact")
-    return together.assign_attrs(title="Skips and normalisation, finished points")
-
-
-def table_of_points(points: xr.Dataset, widths: tuple[int, ...]) -> xr.Dataset:
-    """The repetitions that have all of these widths, as a table [seed, width, ...] with long names."""
-    done = finished_points(points)
-    whole = {index for index, _ in done if all((index, width) in done for width in widths)}
-    chosen = points.isel(point=points.seed.isin(list(whole)) & points.width.isin(list(widths)))
-    table = chosen.set_index(point=("seed", "width")).unstack("point").transpose("seed", "width", ...)
-    for name, variable in table.data_vars.items():
-        variable.attrs["long_name"] = _LONG_NAMES.get(str(name), "order parameter U between attention paths")
-    return table
+def long_name(name: str) -> str:
+    """What a variable is, in words."""
+    return _LONG_NAMES.get(name, "order parameter U between attention paths")
 
 
 def _solution(comparison: Comparison) -> Solution:
@@ -144,10 +123,6 @@ def _solution(comparison: Comparison) -> Solution:
 
 def _order(comparison: Comparison, name: str) -> np.ndarray:
     return np.asarray(comparison.results[name].order_parameter)
-
-
-def _head_scores(comparison: Comparison, name: str) -> np.ndarray:
-    return head_scores(comparison.architecture, _order(comparison, name)).values
 
 
 def _of(comparison: Comparison, name: str, part: str) -> np.ndarray:

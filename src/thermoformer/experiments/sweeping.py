@@ -93,11 +93,18 @@ def swept(
     found = sweep.run(
         executor.name, workers=executor.workers, cluster=executor.cluster, only=axes, retry=True, progress=progress
     )
-    if errors := sweep.errors():
+    chosen = found.sel({name: list(values) for name, values in axes.items()})
+    # Others may have failed when they were asked for.
+    errors = {
+        point: text
+        for point, text in sweep.errors().items()
+        if all(value in values for value, values in zip(point, axes.values(), strict=True))
+    }
+    if errors:
         point, text = next(iter(errors.items()))
         where = ", ".join(f"{name} = {value}" for name, value in zip(axes, point, strict=True))
-        raise RuntimeError(f"{len(errors)} of {found.status.size} points failed, the first at {where}:\n{text}")
-    chosen = found.sel({name: list(values) for name, values in axes.items()}).drop_vars(["status", "seconds"]).load()
+        raise RuntimeError(f"{len(errors)} of {chosen.status.size} points failed, the first at {where}:\n{text}")
+    chosen = chosen.drop_vars(["status", "seconds"]).load()
     # The strings of zarr, as netCDF and NumPy have them.
     texts = {
         name: one.copy(data=np.array(one.values.tolist(), str).reshape(one.shape))

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from .._progress import Progress, silent
+from .._progress import Progress, inside, silent
 from .._validation import fail, nonnegative_integer, positive_integer
 from ..dynamics import REGIMES, Window, attractors, kaplan_yorke_dimension, orbit, regime
 from . import store
+from .executor import HERE, Executor
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model, paper_start
+from .sweeping import config_of, record_of, swept
 from .threads import within
 
 # Exponents below this count as 0 in the dimension: on a torus the leading one is 0 but for rounding.
@@ -65,26 +70,27 @@ class TrajectoriesConfig:
         """The small size: shorter, without running on and without other starts."""
         return cls(steps=5000, exponent_steps=10_000, transient=20_000, confirm=0, windows=0)
 
-    @property
-    def config_hash(self) -> str:
-        """Equal for configs whose points have the same numbers, so that values of β can be added."""
-        return store.fingerprint(self, apart_from=("betas",))
 
-
-def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
+def run(
+    out: Path, *, quick: bool = False, seed: int = 0, executor: Executor = HERE, progress: Progress | None = None
+) -> Path:
     """The experiment at its usual or quick size; returns the path of its page (see `Experiment.run`).
 
     Nothing here is random: the seed changes nothing.
     """
-    return run_trajectories(TrajectoriesConfig.quick() if quick else TrajectoriesConfig(), out, progress=progress)
+    config = TrajectoriesConfig.quick() if quick else TrajectoriesConfig()
+    return run_trajectories(config, out, executor=executor, progress=progress)
 
 
-def run_trajectories(config: TrajectoriesConfig, out: str | Path, *, progress: Progress | None = None) -> Path:
+def run_trajectories(
+    config: TrajectoriesConfig, out: str | Path, *, executor: Executor = HERE, progress: Progress | None = None
+) -> Path:
     """Data, figures and page of the experiment into a folder; returns the path of the page."""
     from .trajectories_report import write_report  # matplotlib is slow to import: only when something is drawn
 
     out, progress = Path(out), progress or silent
-    dataset = trajectories_data(config, file=out / "trajectories.nc", progress=progress)
+    dataset = trajectories_data(config, folder=out / "sweep", executor=executor, progress=progress)
+    store.save(dataset, out / "trajectories.nc", store.fingerprint(config))
     steps = len(config.betas)
     progress(steps, steps, "figures and page")
     page = write_report(dataset, config, out)
@@ -93,12 +99,17 @@ def run_trajectories(config: TrajectoriesConfig, out: str | Path, *, progress: P
 
 
 def trajectories_data(
-    config: TrajectoriesConfig, *, file: str | Path | None = None, progress: Progress | None = None
+    config: TrajectoriesConfig,
+    *,
+    folder: str | Path | None = None,
+    executor: Executor = HERE,
+    progress: Progress | None = None,
 ) -> xr.Dataset:
-    """The orbits and the verdicts on them.
+    """The orbits and the verdicts on them: a sweep over β.
 
     Arguments:
-        file: a netCDF file to keep finished values of β in and to go on from.
+        folder: where the sweep is kept and gone on with.
+        executor: where values of β run.
         progress: called as progress(done, total, message).
 
     Returns:
@@ -107,45 +118,41 @@ def trajectories_data(
         verdicts with the number of steps at which they were given; `window_regime` and `window_period` [window] of
         successive starts.
     """
-    progress = progress or silent
-    found = store.load(Path(file), config.config_hash) if file is not None else None
-    start = None
-    for number, beta in enumerate(config.betas):
-        if found is not None and beta in found.beta.values:
-            continue
-        progress(number, len(config.betas), f"β = {beta:g}")
-        if start is None:
-            start = paper_start(config.start_beta, config.transient, config.gamma, config.epsilon)
-        report = within(progress, number, len(config.betas), f"β = {beta:g}")
-        one = trajectory(config, beta, start, progress=report)
-        parts = [one] if found is None else [found, one]
-        found = xr.concat(parts, "beta", data_vars="all", combine_attrs="override").sortby("beta")
-        if file is not None:
-            store.save(found, Path(file), config.config_hash)
-    assert found is not None  # there is at least one value
-    chosen = found.sel(beta=list(config.betas))
-    attributes = {"title": "Trajectories", "config": json.dumps(dataclasses.asdict(config))}
-    return chosen.assign_attrs(attributes)
+    found = swept(
+        trajectories_point,
+        {"beta": list(config.betas)},
+        None if folder is None else Path(folder),
+        # Which other values of β there are changes none of them.
+        config=record_of(config, betas=(1.0,)),
+        executor=executor,
+        progress=progress or silent,
+    )
+    return found.assign_attrs(title="Trajectories", config=json.dumps(dataclasses.asdict(config)))
 
 
-def trajectory(
-    config: TrajectoriesConfig, beta: float, start: Window, *, progress: Progress | None = None
-) -> xr.Dataset:
-    """One orbit and the verdict on it."""
-    model = paper_model(beta, config.gamma, config.epsilon)
-    kept = orbit(model, start, steps=config.steps, transient=config.transient)
+def trajectories_point(beta: float, config: Mapping[str, Any]) -> xr.Dataset:
+    """One orbit and the verdict on it: a point of the sweep.
+
+    Arguments:
+        beta: β.
+        config: the record of a `TrajectoriesConfig`.
+    """
+    settings, report = config_of(TrajectoriesConfig, config), within(inside.get(), 0, 1, f"β = {beta:g}")
+    report(0, 1, "start")
+    start = _start(settings)
+    model = paper_model(beta, settings.gamma, settings.epsilon)
+    kept = orbit(model, start, steps=settings.steps, transient=settings.transient)
     verdict = regime(
         model,
         start,
-        steps=config.exponent_steps,
-        transient=config.transient,
+        steps=settings.exponent_steps,
+        transient=settings.transient,
         k=model.dimension,
-        confirm=config.confirm,
-        progress=progress,
+        confirm=settings.confirm,
+        progress=report,
     )
-    codes, periods = _from_windows(config, beta, start)
-    numbers = np.arange(1, model.dimension + 1)
-    dataset = xr.Dataset(
+    codes, periods = _from_windows(settings, beta, start)
+    return xr.Dataset(
         {
             "m_o": (("step", "feature"), kept.m_o, {"long_name": "overlap with o, semantic bits"}),
             "exponents": ("exponent", verdict.exponents, {"long_name": "Lyapunov exponent per step"}),
@@ -158,9 +165,14 @@ def trajectory(
             "window_regime": ("window", [REGIMES[code] for code in codes]),
             "window_period": ("window", periods),
         },
-        {"feature": np.arange(1, kept.m_o.shape[1] + 1), "exponent": numbers},
+        {"feature": np.arange(1, kept.m_o.shape[1] + 1), "exponent": np.arange(1, model.dimension + 1)},
     )
-    return dataset.expand_dims(beta=[beta])
+
+
+@lru_cache(maxsize=4)
+def _start(config: TrajectoriesConfig) -> Window:
+    """Where every orbit begins."""
+    return paper_start(config.start_beta, config.transient, config.gamma, config.epsilon)
 
 
 def _from_windows(config: TrajectoriesConfig, beta: float, start: Window) -> tuple[np.ndarray, np.ndarray]:

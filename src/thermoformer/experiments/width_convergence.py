@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import threading
-import time
-import warnings
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import jax
 import numpy as np
 import xarray as xr
 
-from .._progress import Progress, silent
+from .._progress import Progress, inside, silent
 from .._validation import fail, positive_integer, positive_number
-from ..learning import SamplingWarning
 from ..learning.comparison import METHODS, Comparison, compare
 from . import store
+from .executor import HERE, Executor
 from .markov import FOUR_PATHS, MarkovConfig, path_features
 from .one_path import QUANTITIES, OnePathConfig, check_seed, check_widths, one_path_data
+from .sampled import EXACT, SAMPLED, whole_key
+from .sweeping import config_of, record_of, swept
+from .threads import in_threads, usual_workers, within
 
-REFERENCES = ("exact", "sampled")
+REFERENCES = (EXACT, SAMPLED)
 # "Within 1 %", and the width over which a gradient of the exact posterior takes long.
 LEVEL, WIDE = 0.01, 30
 
@@ -92,9 +93,16 @@ class WidthConvergenceConfig:
         )
 
     @property
-    def config_hash(self) -> str:
-        """Equal for configs whose points have the same numbers, so that seeds and widths can be added to a run."""
-        return store.fingerprint(self, apart_from=("seeds", "widths", "one_path"))
+    def point_record(self) -> dict[str, Any]:
+        """What decides the numbers of a point: seeds and widths can be added to a run, and the other part is apart."""
+        # The fewest that a config takes, whichever there are.
+        widths = tuple(sorted({1, *self.sampled_widths}))
+        return record_of(self, seeds=1, widths=widths, one_path=OnePathConfig())
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> WidthConvergenceConfig:
+        """The config of a record."""
+        return config_of(cls, {**record, "one_path": config_of(OnePathConfig, record["one_path"])})
 
     def exact_draws(self, width: int) -> int:
         """Draws per chain of the exact posterior at a width."""
@@ -114,33 +122,35 @@ class WidthConvergenceConfig:
         )
 
 
-def run(out: Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> Path:
+def run(
+    out: Path, *, quick: bool = False, seed: int = 0, executor: Executor = HERE, progress: Progress | None = None
+) -> Path:
     """The experiment at its usual or quick size; returns the path of its page (see `Experiment.run`)."""
     usual = WidthConvergenceConfig(seed=seed, one_path=OnePathConfig(seed=seed))
     config = WidthConvergenceConfig.quick(seed) if quick else usual
-    # The quick size is mostly compilation, one program after another on one core; at full size one point fills the
-    # machine.
-    workers = 2 if quick and jax.default_backend() == "cpu" else 1
-    return run_width_convergence(config, out, workers=workers, progress=progress)
+    return run_width_convergence(config, out, executor=executor, progress=progress)
 
 
 def run_width_convergence(
-    config: WidthConvergenceConfig, out: str | Path, *, workers: int = 1, progress: Progress | None = None
+    config: WidthConvergenceConfig, out: str | Path, *, executor: Executor = HERE, progress: Progress | None = None
 ) -> Path:
     """Data, figures, tables and page of the experiment into a folder; returns the path of the page.
 
     Points that a run with the same settings finished in this folder are reused.
 
     Arguments:
-        workers: widths of the hidden-Markov part that are worked on at once.
+        executor: where points run.
     """
     from .width_convergence_report import write_report  # matplotlib is slow to import: only when something is drawn
 
     out = Path(out)
     progress = progress or silent
-    one_path = one_path_data(config.one_path, file=out / "one_path.nc", progress=progress)
-    markov = width_convergence_data(config, file=out / "width_convergence.nc", workers=workers, progress=progress)
-    steps = markov.sizes["seed"] * markov.sizes["width"]
+    where = {"executor": executor, "progress": progress}
+    one_path = one_path_data(config.one_path, folder=out / "sweep_one_path", **where)
+    store.save(one_path, out / "one_path.nc", store.fingerprint(config.one_path))
+    markov = width_convergence_data(config, folder=out / "sweep", **where)
+    store.save(markov, out / "width_convergence.nc", store.fingerprint(config))
+    steps = config.seeds * len(config.widths)
     progress(steps, steps, "figures and page")
     page = write_report(markov, one_path, config, out)
     progress(steps, steps, "done")
@@ -150,135 +160,47 @@ def run_width_convergence(
 def width_convergence_data(
     config: WidthConvergenceConfig,
     *,
-    file: str | Path | None = None,
-    workers: int = 1,
+    folder: str | Path | None = None,
+    executor: Executor = HERE,
     progress: Progress | None = None,
 ) -> xr.Dataset:
-    """The numbers of the hidden-Markov part.
+    """The numbers of the hidden-Markov part: a sweep over repetitions and widths.
 
     Arguments:
-        file: a netCDF file to keep finished points (one seed, one width) in and to go on from.
-        workers: widths that are worked on at once, each in a thread.
+        folder: where the sweep is kept and gone on with.
+        executor: where points (one repetition, one width) run.
         progress: called as progress(done, total, message); the message says what a point costs.
 
     Returns:
         A Dataset with the dimensions seed (repetition), width and approach: `error` and `noise` against each
         reference and of each quantity, predictions (`mean`, `variance` and their Monte-Carlo errors) along example,
-        `order_parameter`, `accuracy`, `bias`, `log_evidence`, `seconds`, `mixed`, `point_seconds`. What does not apply
-        or was not asked for is nan.
+        `order_parameter`, `accuracy`, `bias`, `log_evidence`, `seconds`, `mixed`. What does not apply or was not asked
+        for is nan.
     """
-    points = _Points(config, None if file is None else Path(file), progress or silent)
-    workers = positive_integer("workers", workers)
-    # Ascending, so that cheap widths are there first; or, with several workers, the longest first.
-    widths = config.widths if workers == 1 else config.widths[::-1]
-    with warnings.catch_warnings():
-        # `compare` says in its result what has not mixed; its own filter would not hold for several threads.
-        warnings.simplefilter("ignore", SamplingWarning)
-        if workers == 1:
-            for index in range(config.seeds):
-                for width in widths:
-                    points.compute(index, width)
-        else:
-            _in_threads(points, widths, workers)
-    return _described(points.finished_seeds(), config)
-
-
-def _in_threads(points: _Points, widths: tuple[int, ...], workers: int) -> None:
-    """One task per width, whose seeds follow each other: a program is compiled once."""
-
-    def every_seed(width: int) -> None:
-        for index in range(points.config.seeds):
-            points.compute(index, width)
-
-    with ThreadPoolExecutor(workers) as pool:
-        tasks = [pool.submit(every_seed, width) for width in widths]
-        try:
-            for task in as_completed(tasks):
-                task.result()
-        except BaseException:
-            points.stop = True  # the other threads end at their next report
-            raise
-
-
-class _Points:
-    """The finished points of a run, on disk after each; several threads may add to them."""
-
-    def __init__(self, config: WidthConvergenceConfig, file: Path | None, progress: Progress) -> None:
-        self.config, self.file, self.progress = config, file, progress
-        self.lock, self.stop = threading.Lock(), False
-        # Points lie along one axis, since a run may have stopped anywhere in the table of seeds and widths.
-        self.data = store.load(file, config.config_hash) if file is not None else None
-        asked = {(index, width) for index in range(config.seeds) for width in config.widths}
-        self.total = len(asked | self.done)
-
-    @property
-    def done(self) -> set[tuple[int, int]]:
-        """(repetition, width) of every finished point."""
-        if self.data is None:
-            return set()
-        return set(zip(self.data.seed.values.tolist(), self.data.width.values.tolist(), strict=True))
-
-    def compute(self, index: int, width: int) -> None:
-        """One point, unless it is there already."""
-        if (index, width) in self.done:
-            return
-        cost = self._cost(width)
-        where = f"hidden-Markov, N = {width}, seed {index + 1} of {self.config.seeds} ({cost})"
-
-        def report(done: int, total: int, message: str) -> None:
-            if self.stop:
-                raise InterruptedError("another thread has stopped")
-            self.progress(len(self.done), self.total, f"{where}: {message}")
-
-        report(0, 0, "data")
-        began = time.perf_counter()
-        one = markov_point(self.config, index, width, progress=report)
-        one = one.assign(point_seconds=time.perf_counter() - began)
-        one = one.expand_dims("point").assign_coords(seed=("point", [index]), width=("point", [width]))
-        with self.lock:
-            parts = [one] if self.data is None else [self.data, one]
-            together = xr.concat(parts, "point", data_vars="all", coords="minimal", compat="override", join="exact")
-            self.data = together.assign_attrs({"title": "Width convergence, finished points"})
-            if self.file is not None:
-                store.save(self.data, self.file, self.config.config_hash)
-
-    def finished_seeds(self) -> xr.Dataset:
-        """The repetitions that have every width of the config, as a table [seed, width]."""
-        assert self.data is not None  # there is at least one point
-        done = self.done
-        asked = set(self.config.widths)
-        whole = {index for index, _ in done if all((index, width) in done for width in asked)}
-        chosen = self.data.isel(point=self.data.seed.isin(list(whole)) & self.data.width.isin(list(asked)))
-        return chosen.set_index(point=("seed", "width")).unstack("point").transpose("seed", "width", ...)
-
-    def _cost(self, width: int) -> str:
-        """What a point at this width took, or may take, in words."""
-        if self.data is not None and width in self.data.width:
-            last = float(self.data.point_seconds[self.data.width == width][-1])
-            return f"the last of this width took {duration(last)}"
-        return f"about {duration(expected_seconds(self.config, width))} on two cores"
-
-
-def markov_point(
-    config: WidthConvergenceConfig, index: int, width: int, *, progress: Progress | None = None
-) -> xr.Dataset:
-    """Every approach on one repetition at one width, with its errors against each reference."""
-    training, labels, test, test_labels = path_features(config.task(width), 0, index)
-    methods = METHODS if width in config.sampled_widths else tuple(name for name in METHODS if name != "sampled")
-    key = int(np.random.SeedSequence((config.seed, index, width)).generate_state(1)[0])
-    comparison = compare(
-        FOUR_PATHS.architecture(width),
-        training,
-        labels,
-        test,
-        test_labels,
-        temperature=config.temperature,
-        key=key,
-        methods=methods,
-        draws={"exact": config.exact_draws(width), "sampled": config.network_draws},
-        chains=config.chains,
-        progress=progress,
+    found = swept(
+        width_convergence_point,
+        {"seed": list(range(config.seeds)), "width": list(config.widths)},
+        None if folder is None else Path(folder),
+        config=config.point_record,
+        executor=executor,
+        progress=progress or silent,
     )
+    return _described(found.rename(approach_seconds="seconds"), config)
+
+
+def width_convergence_point(seed: int, width: int, config: Mapping[str, Any]) -> xr.Dataset:
+    """Every approach on one repetition at one width, with its errors against each reference: a point of the sweep.
+
+    Arguments:
+        seed: which repetition.
+        width: N, and P.
+        config: the record of a `WidthConvergenceConfig`.
+    """
+    settings = WidthConvergenceConfig.from_record(config)
+    cost = f"about {duration(expected_seconds(settings, width))} on two cores"
+    report = within(inside.get(), 0, 1, f"hidden-Markov, N = {width}, seed {seed + 1} ({cost})")
+    report(0, 1, "data")
+    comparison = _compared(settings, seed, width, report)
     dataset = comparison.to_xarray(FOUR_PATHS.heads)
     dataset = dataset.drop_vars([name for name in dataset.data_vars if str(name).startswith("distance_")])
     # Points without sampled networks, or where an approach does not apply, have the same table with nan in it.
@@ -287,7 +209,34 @@ def markov_point(
     axes = ("reference", "approach", "quantity")
     coordinates = {"reference": list(REFERENCES), "quantity": list(QUANTITIES)}
     dataset = dataset.assign(error=(axes, errors[0]), noise=(axes, errors[1])).assign_coords(coordinates)
-    return dataset.drop_attrs()
+    # A sweep has `seconds` of its own: those of the point.
+    return dataset.rename(seconds="approach_seconds").drop_attrs()
+
+
+def _compared(config: WidthConvergenceConfig, index: int, width: int, progress: Progress) -> Comparison:
+    """Every approach on one repetition at one width; the exact posterior, which takes longest, beside all others."""
+    others = ("gaussian process", "saddle", "one-loop", *([SAMPLED] if width in config.sampled_widths else []))
+    problem = path_features(config.task(width), 0, index)
+
+    def part(methods: tuple[str, ...], report: Progress) -> Comparison:
+        return compare(
+            FOUR_PATHS.architecture(width),
+            *problem,
+            temperature=config.temperature,
+            key=whole_key(config.seed, index, width),
+            methods=methods,
+            draws={EXACT: config.exact_draws(width), SAMPLED: config.network_draws},
+            chains=config.chains,
+            progress=report,
+        )
+
+    tasks = [partial(part, others), partial(part, (EXACT,))]
+    rest, exact = in_threads(tasks, progress, usual_workers())
+    joined = {
+        name: getattr(rest, name) | getattr(exact, name)
+        for name in ("results", "predictions", "seconds", "left_out", "unmixed")
+    }
+    return dataclasses.replace(exact, **joined)
 
 
 def _distances(comparison: Comparison) -> np.ndarray:
@@ -298,7 +247,7 @@ def _distances(comparison: Comparison) -> np.ndarray:
             if name == reference or not {name, reference} <= set(comparison.results):
                 continue
             # Sampled networks are the noisier truth: the exact posterior is measured against them, not they against it.
-            if (name, reference) == ("sampled", "exact"):
+            if (name, reference) == (SAMPLED, EXACT):
                 continue
             apart = comparison.distance(name, reference)
             table[0, row, column] = apart.mean, apart.deviation, apart.order_parameter
@@ -365,7 +314,6 @@ _LONG_NAMES = {
     "bias": "mean squared difference of mean predictor and label on the test set",
     "log_evidence": "log evidence of the training labels",
     "seconds": "seconds to find the result and predict, compilation included",
-    "point_seconds": "seconds for the whole point",
     "mixed": "whether chains have mixed; false where an approach is absent",
     "test_label": "labels of the test sequences",
 }
@@ -374,5 +322,4 @@ _LONG_NAMES = {
 def _described(dataset: xr.Dataset, config: WidthConvergenceConfig) -> xr.Dataset:
     for name, variable in dataset.data_vars.items():
         variable.attrs["long_name"] = _LONG_NAMES[str(name)]
-    fields = dataclasses.asdict(config) | {"seeds": dataset.sizes["seed"]}
-    return dataset.assign_attrs(title="Width convergence at P = N", config=json.dumps(fields))
+    return dataset.assign_attrs(title="Width convergence at P = N", config=json.dumps(dataclasses.asdict(config)))

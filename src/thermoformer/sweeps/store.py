@@ -176,9 +176,9 @@ class SweepStore:
 
     def _write_block(self, array: Any, task: Task, values: Mapping[int, Any]) -> None:
         """One chunk: the given points anew, the others as they were."""
-        if not values:
-            return
         inner = array.shape[len(task.region) :]
+        if not values or 0 in inner:  # an axis of a result may be empty
+            return
         region = (*task.region, *(slice(None) for _ in inner))
         shape = (*task.shape, *inner)
         if len(values) == len(task.points):
