@@ -15,6 +15,7 @@ import xarray as xr
 from .._progress import Progress, inside, silent
 from .._validation import fail, nonnegative_integer, positive_integer
 from ..dynamics import Features, FiniteNetwork, orbit
+from ..sweeps import resumable
 from . import store
 from .executor import HERE, Executor
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model
@@ -136,6 +137,7 @@ def finite_size_data(
     return found.assign_attrs(attributes)
 
 
+@resumable
 def finite_size_point(bits: int, config: Mapping[str, Any]) -> xr.Dataset:
     """Networks of so many bits in both forms: a point of the sweep.
 

@@ -24,6 +24,7 @@ from scipy.special import gammaln, k0e
 from .._progress import Progress, inside, silent
 from .._validation import fail, labels_for, positive_integer, positive_number
 from ..learning import Architecture, PathFeatures, Prediction, gaussian_process, one_loop, solve
+from ..sweeps import resumable
 from .executor import HERE, Executor
 from .sweeping import config_of, record_of, swept
 
@@ -229,6 +230,7 @@ def one_path_data(
     return found.assign_attrs(title="One path, one layer: theory against quadrature")
 
 
+@resumable
 def one_path_point(seed: int, width: int, config: Mapping[str, Any]) -> xr.Dataset:
     """One data set at one width: a point of the sweep.
 

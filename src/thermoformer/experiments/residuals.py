@@ -25,6 +25,7 @@ from .._progress import Progress, inside, silent
 from .._validation import fail, positive_integer, positive_number, real_array
 from ..learning import Architecture, PathFeatures, Posterior, Prediction, SamplingWarning, sample_weights, solve
 from ..learning.comparison import Comparison
+from ..sweeps import resumable
 from . import store
 from .executor import HERE, Executor
 from .markov import FOUR_PATHS, MarkovConfig, sequences_and_attention
@@ -203,6 +204,7 @@ def residuals_data(
     return found.assign_attrs(title="Skips and normalisation", config=json.dumps(dataclasses.asdict(config)))
 
 
+@resumable
 def residuals_point(seed: int, width: int, config: Mapping[str, Any]) -> xr.Dataset:
     """All kinds of network on one repetition at one width: a point of the sweep.
 

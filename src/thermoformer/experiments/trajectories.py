@@ -16,6 +16,7 @@ import xarray as xr
 from .._progress import Progress, inside, silent
 from .._validation import fail, nonnegative_integer, positive_integer
 from ..dynamics import REGIMES, Window, attractors, kaplan_yorke_dimension, orbit, regime
+from ..sweeps import resumable
 from . import store
 from .executor import HERE, Executor
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model, paper_start
@@ -130,6 +131,7 @@ def trajectories_data(
     return found.assign_attrs(title="Trajectories", config=json.dumps(dataclasses.asdict(config)))
 
 
+@resumable
 def trajectories_point(beta: float, config: Mapping[str, Any]) -> xr.Dataset:
     """One orbit and the verdict on it: a point of the sweep.
 

@@ -20,6 +20,7 @@ import xarray as xr
 from .._progress import Progress, inside, silent
 from .._validation import fail, positive_integer, positive_number
 from ..learning.comparison import METHODS, Comparison, compare
+from ..sweeps import resumable
 from . import store
 from .executor import HERE, Executor
 from .markov import FOUR_PATHS, MarkovConfig, path_features
@@ -188,6 +189,7 @@ def width_convergence_data(
     return _described(found.rename(approach_seconds="seconds"), config)
 
 
+@resumable
 def width_convergence_point(seed: int, width: int, config: Mapping[str, Any]) -> xr.Dataset:
     """Every approach on one repetition at one width, with its errors against each reference: a point of the sweep.
 
