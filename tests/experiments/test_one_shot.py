@@ -27,6 +27,7 @@ from thermoformer.learning import (
     order_parameter_from_weights,
     prior_weights,
     save_network,
+    solve,
 )
 from thermoformer.tasks import OneShotTask
 
@@ -62,11 +63,14 @@ def config(tmp_path_factory) -> OneShotConfig:
         other_sequences=40,
         widths=(5, WIDE),
         temperatures=(0.1, 0.5),
+        products=(10.0,),
+        product_temperatures=(0.5,),
         components=6,
         network=str(save_network(random_network(), folder / "network.safetensors")),
         classes=(60, 20, 20),
         characters=100,
         exact_draws=20,
+        exact_examples=40,
     )
 
 
@@ -152,6 +156,24 @@ def test_choices_follow_validation_and_evidence(dataset):
         assert float(evidence.sel(temperature=best)) == float(evidence.max())
 
 
+def test_the_evidence_may_choose_the_variances_too(dataset, config):
+    heads = frozen_heads(config, one_shot_record(config)["network_checksum"])
+    data = heads.features["training"], heads.labels["training"]
+    for width in dataset.width.values:
+        at = dataset.sel(width=width)
+        limit = not np.isfinite(width)
+        arch = Architecture((2, 2), 1 if limit else int(width), 10**0.25)
+        other = (gaussian_process if limit else solve)(arch, *data, temperature=0.5)
+        own = float(at.log_evidence.max())
+        assert float(at.free_log_evidence) == pytest.approx(max(own, other.log_evidence))
+        if other.log_evidence > own:
+            assert (float(at.free_product), float(at.free_temperature)) == (10.0, 0.5)
+            expected = other.predict(heads.features["test"]).accuracy(heads.labels["test"])
+            assert float(at.free_accuracy.sel(part="test")) == pytest.approx(expected)
+        else:
+            assert float(at.free_product) == 1 and float(at.free_temperature) == float(at.temperature_by_evidence)
+
+
 def test_test_labels_choose_nothing(dataset, config, monkeypatch):
     original = OneShotTask.sequences
 
@@ -162,12 +184,12 @@ def test_test_labels_choose_nothing(dataset, config, monkeypatch):
     one_shot_points._frozen_heads.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(OneShotTask, "sequences", turned)
-        other = one_shot_data(dataclasses.replace(config, exact_draws=0))
+        other = one_shot_data(dataclasses.replace(config, exact_draws=0, products=()))
     one_shot_points._frozen_heads.cache_clear()
     np.testing.assert_allclose(other.accuracy.sel(part="test"), 1 - dataset.accuracy.sel(part="test"))
     for name in ("temperature_by_validation", "temperature_by_evidence", "compared_width", "correlation"):
         np.testing.assert_allclose(other[name], dataset[name], equal_nan=True)
-    assert "exact_order_parameter" not in other
+    assert "exact_order_parameter" not in other and "free_accuracy" not in other
 
 
 def test_training_sequences_are_training_characters_as_they_stand(config, monkeypatch):
@@ -215,7 +237,7 @@ def test_a_run_goes_on_with_other_widths(finished, config, monkeypatch):
         return original(arch, *arguments, **settings)
 
     monkeypatch.setattr(one_shot_points, "solve", counted)
-    more = dataclasses.replace(config, widths=(5, 50, WIDE), exact_draws=0)
+    more = dataclasses.replace(config, widths=(5, 50, WIDE), exact_draws=0, products=())
     found = one_shot_data(more, folder=folder / "sweep")
     assert solved == [(50, 0.1), (50, 0.5)]
     assert found.width.values.tolist() == [5, 50, WIDE, np.inf]
@@ -321,9 +343,12 @@ def test_bad_networks(config, tmp_path):
         ({"widths": (20, 10)}, r"widths: got \(20, 10\); expected at least one width, in ascending order"),
         ({"temperatures": ()}, r"temperatures: got \(\); expected at least one temperature, in ascending order"),
         ({"temperatures": (0.5, 0.1)}, "temperatures: got .*in ascending order"),
+        ({"products": (10.0, 1.0)}, "products: got .*in ascending order"),
+        ({"product_temperatures": ()}, "product_temperatures: got .*at least one, where there are products"),
         ({"temperatures": (0.0,)}, "temperatures: got 0.0; expected"),
         ({"variance": 0.0}, "variance: got 0.0; expected"),
         ({"components": 601}, "components: got 601; expected at most 600, the training examples"),
+        ({"exact_examples": 601}, "exact_examples: got 601; expected at most 600, the training examples"),
         ({"exact_draws": -1}, "exact_draws: got -1; expected a whole number, zero or more"),
         ({"seed": -1}, "seed: got -1; expected a whole number, zero or more"),
     ],

@@ -23,7 +23,9 @@ from .one_shot_points import (
     PARTS,
     one_shot_exact,
     one_shot_limit,
+    one_shot_limit_product,
     one_shot_point,
+    one_shot_product,
     one_shot_record,
     one_shot_trained,
 )
@@ -95,9 +97,11 @@ def one_shot_data(
           `head_score` and `label_overlap` at every point;
         - `temperature_by_validation`, `temperature_by_evidence` [width], and `compared_width`, the finite width that
           does best on validation characters;
+        - `free_…` [width]: temperature and product of the prior variances both chosen by evidence, where asked for;
         - `trained_…` of the trained network itself, and `trained_order_accuracy` [temperature, part] of the Gaussian
           predictor with its U, scaled to the trace of the Gaussian process;
-        - `exact_…` from the exact posterior at `compared_width`, where it was asked for;
+        - `exact_…` from the exact posterior at `compared_width`, where it was asked for, and `exact_theory_…` from the
+          theory on the same examples;
         - `correlation` [coefficient, width, temperature] of U with that of the trained network, and
           `correlation_chance`, how often heads in another order correlate as much.
     """
@@ -113,17 +117,14 @@ def one_shot_data(
     axes = {"width": widths, "temperature": temperatures}
     finite = swept(one_shot_point, axes, kept("widths"), **given)
     limit = swept(one_shot_limit, {"temperature": temperatures}, kept("limit"), **given)
-    shared = list(finite.data_vars)
-    joined = xr.concat(
-        [finite.assign_coords(width=np.array(widths, float)), limit[shared].expand_dims(width=[np.inf])],
-        "width",
-        data_vars="all",
-        coords="minimal",
-        compat="equals",
-        join="exact",
-    )
+    joined = _with_limit(finite, limit)
     joined["trained_order_accuracy"] = limit.trained_order_accuracy
     dataset = _chosen(joined.merge(trained).assign_coords(part=list(PARTS)))
+    if config.products:
+        axes = {"product": list(config.products), "temperature": list(config.product_temperatures)}
+        others = swept(one_shot_product, {"width": widths, **axes}, kept("products"), **given)
+        limits = swept(one_shot_limit_product, axes, kept("limit_products"), **given)
+        dataset = dataset.merge(_freely_chosen(dataset, _with_limit(others, limits), config.variance))
     if config.exact_draws:
         width = int(dataset.compared_width)
         temperature = float(dataset.temperature_by_validation.sel(width=width))
@@ -132,6 +133,28 @@ def one_shot_data(
         exact = swept(one_shot_exact, point, kept("exact"), **given)
         dataset = dataset.merge(exact.isel(width=0, temperature=0, drop=True))
     return _described(dataset, config)
+
+
+def _with_limit(finite: xr.Dataset, limit: xr.Dataset) -> xr.Dataset:
+    """Finite widths, and the Gaussian process as the infinite one."""
+    widths = finite.assign_coords(width=finite.width.values.astype(float))
+    parts = [widths, limit[list(finite.data_vars)].expand_dims(width=[np.inf])]
+    return xr.concat(parts, "width", data_vars="all", coords="minimal", compat="equals", join="exact")
+
+
+def _freely_chosen(dataset: xr.Dataset, others: xr.Dataset, variance: float) -> xr.Dataset:
+    """Temperature and product of the variances with the highest evidence, the config's own product among them."""
+    layers = dataset.sizes["layer"] + 2
+    own = dataset[["accuracy", "log_evidence"]].expand_dims(product=[variance**layers])
+    choices = [one.stack(choice=("product", "temperature")) for one in (own, others)]
+    flat = [one.drop_vars(["choice", "product", "temperature"]) for one in choices]
+    everything = xr.concat(flat, "choice", data_vars="all", coords="minimal", compat="override", join="exact")
+    best = everything.log_evidence.fillna(-np.inf).argmax("choice")
+    found = {f"free_{name}": everything[name].isel(choice=best) for name in ("accuracy", "log_evidence")}
+    for name in ("product", "temperature"):
+        values = np.concatenate([one[name].values for one in choices])
+        found[f"free_{name}"] = xr.DataArray(values[best.values], dims="width")
+    return xr.Dataset(found)
 
 
 def _chosen(dataset: xr.Dataset) -> xr.Dataset:
@@ -158,6 +181,10 @@ _LONG_NAMES = {
     "temperature_by_validation": "temperature with the highest accuracy on validation characters",
     "temperature_by_evidence": "temperature with the highest evidence of the training labels",
     "compared_width": "finite width with the highest accuracy on validation characters",
+    "free_temperature": "temperature chosen by evidence, together with the product of the variances",
+    "free_product": "product of all prior variances chosen by evidence",
+    "free_log_evidence": "log evidence at this choice",
+    "free_accuracy": "accuracy at this choice",
     "trained_accuracy": "accuracy of the trained network",
     "trained_width": "width of the trained network",
     "trained_order_parameter": "order parameter U of the trained weights",
@@ -165,6 +192,8 @@ _LONG_NAMES = {
     "trained_order_accuracy": "accuracy of the Gaussian predictor with the U of the trained weights",
     "exact_order_parameter": "mean order parameter U of the exact posterior at finite width",
     "exact_order_parameter_error": "its Monte-Carlo standard error",
+    "exact_theory_order_parameter": "order parameter U of the theory on the examples of the exact posterior",
+    "exact_theory_accuracy": "accuracy of the theory on the examples of the exact posterior",
     "exact_head_score": "score of a head from the mean U of the exact posterior",
     "exact_accuracy": "accuracy of the exact mean predictor at finite width",
     "exact_mixed": "whether the chains of the exact posterior mixed",

@@ -27,21 +27,19 @@ def draw_accuracy(dataset: xr.Dataset) -> Figure:
     by_validation, by_evidence = (100 * at_choice(dataset, how).accuracy for how in ("validation", "evidence"))
     lowest, highest = 50.0, 0.0
     for ax, part in zip(axes[0], shown, strict=True):
-        figures.curves_against_width(
-            finite,
-            {
-                "theory, τ by validation": by_validation.sel(width=finite, part=part),
-                "theory, τ by evidence": by_evidence.sel(width=finite, part=part),
-            },
-            ax,
-            levels={
-                "trained network": 100 * float(dataset.trained_accuracy.sel(part=part)),
-                "GP, τ by validation": float(by_validation.sel(width=np.inf, part=part)),
-                "GP, τ by evidence": float(by_evidence.sel(width=np.inf, part=part)),
-            },
-            marked=float(dataset.compared_width),
-            legend=False,
-        )
+        curves = {
+            "theory, τ by validation": by_validation.sel(width=finite, part=part),
+            "theory, τ by evidence": by_evidence.sel(width=finite, part=part),
+        }
+        if "free_accuracy" in dataset:
+            curves["theory, τ and variance by evidence"] = 100 * dataset.free_accuracy.sel(width=finite, part=part)
+        levels = {
+            "trained network": 100 * float(dataset.trained_accuracy.sel(part=part)),
+            "GP, τ by validation": float(by_validation.sel(width=np.inf, part=part)),
+            "GP with the trained U, τ by validation": 100 * float(with_trained_order(dataset).sel(part=part)),
+        }
+        marked = float(dataset.compared_width)
+        figures.curves_against_width(finite, curves, ax, levels=levels, marked=marked, legend=False)
         ax.set_title(PART_NAMES[part])
         ax.tick_params(axis="x", labelrotation=35)
         lowest, highest = min(lowest, ax.get_ylim()[0]), max(highest, ax.get_ylim()[1])
@@ -55,15 +53,14 @@ def draw_accuracy(dataset: xr.Dataset) -> Figure:
 
 @styled
 def draw_order_parameters(dataset: xr.Dataset) -> Figure:
-    """U of the theory, of the exact posterior and of the trained weights, all with the trace of the first."""
+    """U of the theory, of the trained weights and of the exact posterior, all with the trace of the first."""
     matrices = order_parameters(dataset)
-    figure, axes = figures.figure_grid(1, len(matrices), size=(4.6, 4.3))
+    figure, axes = figures.figure_grid(len(matrices) // 2, 2, size=(4.8, 4.4))
     limit = max(float(np.abs(matrix).max()) for matrix in matrices.values())
-    for column, (ax, (name, matrix)) in enumerate(zip(axes[0], matrices.items(), strict=True)):
-        last = column == len(matrices) - 1
-        figures.order_parameter_matrix(
-            matrix, dataset.path.values.tolist(), ax, limit=limit, colorbar=last, row_names=column == 0
-        )
+    for number, (ax, (name, matrix)) in enumerate(zip(axes.flat, matrices.items(), strict=True)):
+        names = dataset.path.values.tolist()
+        right = number % 2 == 1
+        figures.order_parameter_matrix(matrix, names, ax, limit=limit, colorbar=right, row_names=not right)
         ax.tick_params(axis="x", labelrotation=90)
         for label in ax.get_xticklabels():
             label.set(ha="center", rotation_mode="default")
@@ -101,13 +98,13 @@ def draw_correlation(dataset: xr.Dataset) -> Figure:
     figure, axes = figures.figure_grid(1, 2, size=(5.4, 4.2))
     finite = finite_widths(dataset)
     correlation = dataset.correlation.sel(width=finite)
-    by_temperature = correlation.sel(coefficient=COEFFICIENTS[0])
+    by_temperature = correlation.sel(coefficient=COEFFICIENTS[1])
     chosen = at_choice(dataset, "validation").correlation.sel(width=finite)
     # Six curves at most: where there are more temperatures, some between the lowest and the highest.
     temperatures = dataset.temperature.values
     picked = temperatures[np.unique(np.linspace(0, len(temperatures) - 1, 6).round().astype(int))]
     panels = (
-        ({f"τ = {value:g}": by_temperature.sel(temperature=value) for value in picked}, "Pearson, every τ"),
+        ({f"τ = {value:g}": by_temperature.sel(temperature=value) for value in picked}, "Pearson, off the diagonal"),
         ({name: chosen.sel(coefficient=name) for name in COEFFICIENTS}, "τ by validation"),
     )
     lowest = min(0.0, float(correlation.min()))
@@ -116,9 +113,15 @@ def draw_correlation(dataset: xr.Dataset) -> Figure:
         ax.axhline(0, color=figures.PALETTE["grey"], linewidth=0.8, zorder=1)
         ax.set_ylim(lowest - 0.1, 1)
         ax.set_title(title)
-        ax.legend(ncols=2, loc="upper right")
+        ax.legend(ncols=3 if len(curves) > len(COEFFICIENTS) else 2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     axes[0, 0].set_ylabel("correlation with the trained U")
     return figure
+
+
+def with_trained_order(dataset: xr.Dataset) -> xr.DataArray:
+    """Accuracy of the Gaussian predictor with the U of the trained weights, at the τ that validation chooses."""
+    accuracy = dataset.trained_order_accuracy
+    return accuracy.sel(temperature=accuracy.sel(part="validation", drop=True).idxmax("temperature"))
 
 
 def at_choice(dataset: xr.Dataset, how: str) -> xr.Dataset:
@@ -135,20 +138,21 @@ def order_parameters(dataset: xr.Dataset) -> dict[str, np.ndarray]:
     """U by where it comes from, all with the trace of the theory's."""
     width = float(dataset.compared_width)
     theory = at_choice(dataset, "validation").order_parameter.sel(width=width).values
-    found = {f"theory, {width_name(width)}": theory}
+    found = {f"theory, {width_name(width)}": theory, "trained weights": dataset.trained_order_parameter.values}
     if "exact_order_parameter" in dataset:
-        found[f"exact, {width_name(width)}"] = dataset.exact_order_parameter.values
-    found["trained weights"] = dataset.trained_order_parameter.values
+        found["theory, fewer examples"] = dataset.exact_theory_order_parameter.values
+        found["exact, fewer examples"] = dataset.exact_order_parameter.values
     return {name: matrix * np.trace(theory) / np.trace(matrix) for name, matrix in found.items()}
 
 
 def head_scores(dataset: xr.Dataset) -> dict[str, np.ndarray]:
     """Scores of all heads by where U comes from."""
     width = float(dataset.compared_width)
-    found = {f"theory, {width_name(width)}": at_choice(dataset, "validation").head_score.sel(width=width).values}
+    theory = at_choice(dataset, "validation").head_score.sel(width=width).values
+    found = {f"theory, {width_name(width)}": theory, "trained weights": dataset.trained_head_score.values}
     if "exact_head_score" in dataset:
-        found[f"exact, {width_name(width)}"] = dataset.exact_head_score.values
-    return found | {"trained weights": dataset.trained_head_score.values}
+        found["exact, fewer examples"] = dataset.exact_head_score.values
+    return found
 
 
 def width_name(width: float) -> str:

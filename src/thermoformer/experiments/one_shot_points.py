@@ -38,7 +38,7 @@ from .sweeping import config_of, record_of
 
 # Where accuracy is measured. Choices are made on the first alone.
 PARTS = ("validation", "test", "fashion-mnist", "mnist")
-# Fields that change no single point of the theory, as every record has them.
+# Fields that change no single point of the theory, as every record has them; those of the products are left out.
 _EVERY_POINT: dict[str, Any] = {"widths": (1,), "temperatures": (1.0,), "exact_draws": 0, "chains": 1}
 
 
@@ -74,7 +74,10 @@ def one_shot_record(config: OneShotConfig, *, sampled: bool = False) -> dict[str
     else:
         load_network(config.network)  # says what is wrong with it
         checksum = hashlib.sha256(Path(config.network).read_bytes()).hexdigest()
-    return {**record_of(config, **same), "network_checksum": checksum}
+    record = {**record_of(config, **same), "network_checksum": checksum}
+    if not sampled:
+        record.pop("exact_examples")
+    return {name: value for name, value in record.items() if not name.startswith("product")}
 
 
 def frozen_heads(config: OneShotConfig, checksum: str = "") -> FrozenHeads:
@@ -83,7 +86,9 @@ def frozen_heads(config: OneShotConfig, checksum: str = "") -> FrozenHeads:
     Arguments:
         checksum: of the network, so that another one under the same path is not taken for it.
     """
-    return _frozen_heads(dataclasses.replace(config, components=1, variance=1.0, **_EVERY_POINT), checksum)
+    return _frozen_heads(
+        dataclasses.replace(config, components=1, variance=1.0, products=(), exact_examples=1, **_EVERY_POINT), checksum
+    )
 
 
 @lru_cache(maxsize=1)
@@ -114,7 +119,7 @@ def _frozen_heads(config: OneShotConfig, _checksum: str) -> FrozenHeads:
 def _given(record: Mapping[str, Any]) -> tuple[OneShotConfig, FrozenHeads]:
     fields = dict(record)
     checksum = fields.pop("network_checksum")
-    config = config_of(OneShotConfig, fields)
+    config = config_of(OneShotConfig, {"exact_examples": 1} | fields)
     return config, frozen_heads(config, checksum)
 
 
@@ -142,6 +147,22 @@ def one_shot_limit(temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
     return xr.Dataset(found | {"trained_order_accuracy": ("part", heads.accuracies(scaled.predict))})
 
 
+def one_shot_product(width: int, product: float, temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
+    """The theory at one width with another product of the prior variances."""
+    settings, heads = _given(config)
+    arch = _with_product(heads.architecture(width, settings), product)
+    data = heads.features["training"], heads.labels["training"]
+    return _of_product(solve(arch, *data, temperature=temperature, throw=False), heads)
+
+
+def one_shot_limit_product(product: float, temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
+    """The Gaussian process with another product of the prior variances."""
+    settings, heads = _given(config)
+    arch = _with_product(heads.architecture(1, settings), product)
+    data = heads.features["training"], heads.labels["training"]
+    return _of_product(gaussian_process(arch, *data, temperature=temperature), heads)
+
+
 def one_shot_trained(seed: int, config: Mapping[str, Any]) -> xr.Dataset:
     """The trained network itself on the same sequences, and the U of its weights.
 
@@ -163,15 +184,16 @@ def one_shot_trained(seed: int, config: Mapping[str, Any]) -> xr.Dataset:
 
 
 def one_shot_exact(width: int, temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
-    """The exact posterior of the order parameters at one width and temperature."""
+    """The exact posterior of the order parameters at one width and temperature, and the theory on the same examples."""
     settings, heads = _given(config)
-    arch = heads.architecture(width, settings)
+    arch, count = heads.architecture(width, settings), settings.exact_examples
+    data = heads.features["training"][:count], heads.labels["training"][:count]
+    theory = solve(arch, *data, temperature=temperature, throw=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)  # it is kept as a note
         found = sample_order_parameters(
             arch,
-            heads.features["training"],
-            heads.labels["training"],
+            *data,
             temperature=temperature,
             key=whole_key(settings.seed, width),
             draws=settings.exact_draws,
@@ -182,6 +204,8 @@ def one_shot_exact(width: int, temperature: float, config: Mapping[str, Any]) ->
         {
             "exact_order_parameter": (("path", "other_path"), found.order_parameter),
             "exact_order_parameter_error": (("path", "other_path"), found.order_parameter_error),
+            "exact_theory_order_parameter": (("path", "other_path"), theory.order_parameter),
+            "exact_theory_accuracy": ("part", heads.accuracies(theory.predict)),
             "exact_head_score": ("head", head_scores(arch, found.order_parameter).values),
             "exact_accuracy": ("part", heads.accuracies(found.predict)),
             "exact_mixed": float(found.diagnostics.mixed),
@@ -190,6 +214,17 @@ def one_shot_exact(width: int, temperature: float, config: Mapping[str, Any]) ->
             "exact_effective": found.diagnostics.bulk_effective,
         }
     )
+
+
+def _with_product(arch: Architecture, product: float) -> Architecture:
+    """Only the product of the variances enters the theory, so that each may have the same part in it."""
+    return arch.replace(variances=product ** (1 / len(arch.variances)))
+
+
+def _of_product(solution: Solution, heads: FrozenHeads) -> xr.Dataset:
+    accuracy = ("part", heads.accuracies(solution.predict))
+    evidence = solution.log_evidence if solution.converged else -np.inf
+    return xr.Dataset({"accuracy": accuracy, "log_evidence": evidence})
 
 
 def _trained_order_parameter(heads: FrozenHeads) -> np.ndarray:

@@ -23,6 +23,7 @@ from .one_shot_figures import (
     head_scores,
     order_parameters,
     width_name,
+    with_trained_order,
 )
 from .one_shot_overlap import COEFFICIENTS, order_correlation
 from .one_shot_training import PUBLISHED_ACCURACY
@@ -35,6 +36,7 @@ PROTOTYPE = {
     (1000.0, 0.01): 68.0, (1000.0, 0.1): 66.4, (1000.0, 0.5): 54.6,
 }  # fmt: skip
 _PROTOTYPE_EXAMPLES = 600
+_SHORT = ("validation", "test", "Fashion", "MNIST")
 
 _TASK = (
     "Each example is a sequence of three images: two with a label, of different characters, and a third without. Which "
@@ -51,13 +53,17 @@ _NETWORK = (
 _CHOICES = (
     "The temperature τ of every width is chosen in two ways: by accuracy on validation characters, and by the evidence "
     "of the training labels alone. The width that is looked at closely has the highest accuracy on validation "
-    "characters. Test characters, clothes and digits choose nothing. All prior variances are {variance:g}; they "
-    "are not chosen."
+    "characters. Test characters, clothes and digits choose nothing. All prior variances are {variance:g}; "
+    "in a third way the evidence chooses their product too, together with τ."
 )
 _ORDER = (
     "Order parameter U between paths. A path is named by its heads, counted from 1: that of layer 1, then that of "
     "layer 2. {exact}Trained weights: the Gram matrix of the effective path weights of the trained network, N = "
     "{width}. All are scaled to the same trace."
+)
+_FEWER = (
+    "Fewer examples: theory, and mean over the exact posterior at this width (NUTS over the order parameters), both "
+    "with the first {count} training examples, since a draw with all of them costs much more. "
 )
 _CHANCE = (
     "Correlation over the distinct entries of U. Chance: how often the correlation is as large when the heads of each "
@@ -111,7 +117,7 @@ def _write_scores(dataset: xr.Dataset, file: Path) -> None:
 
 def _write_page(dataset: xr.Dataset, config: OneShotConfig, images: dict[str, Path], file: Path) -> Path:
     exact = "exact_order_parameter" in dataset
-    sampled = "Exact: the mean over the exact posterior at this width, sampled with NUTS. " if exact else ""
+    sampled = _FEWER.format(count=config.exact_examples) if exact else ""
     parts = [
         page.paragraph(_TASK),
         page.paragraph(_NETWORK.format(examples=config.training_examples, paths=dataset.sizes["path"])),
@@ -126,7 +132,7 @@ def _write_page(dataset: xr.Dataset, config: OneShotConfig, images: dict[str, Pa
         page.paragraph(_what_is_seen(dataset)),
         _chosen_table(dataset),
         page.paragraph(
-            "Accuracy in % at the temperature chosen by validation characters (val.) or by evidence (ev.). GP with the "
+            "Accuracy in % at the temperature chosen by validation characters or by evidence. GP with the "
             "trained U: the Gaussian predictor whose U is that of the trained weights, with the trace that it has in "
             "the Gaussian process, τ by validation."
         ),
@@ -181,21 +187,31 @@ def _write_page(dataset: xr.Dataset, config: OneShotConfig, images: dict[str, Pa
 
 
 def _chosen_table(dataset: xr.Dataset) -> str:
-    by_validation, by_evidence = at_choice(dataset, "validation"), at_choice(dataset, "evidence")
-    lines = []
-    for width in dataset.width.values:
-        one, other = by_validation.sel(width=width), by_evidence.sel(width=width)
-        cells = [f"{float(one.temperature):g}", *(_percent(one.accuracy.sel(part=part)) for part in PART_NAMES)]
-        cells += [f"{float(other.temperature):g}", *(_percent(other.accuracy.sel(part=part)) for part in PART_NAMES)]
-        lines.append([width_name(width), *cells])
-    own = [_percent(dataset.trained_accuracy.sel(part=part)) for part in PART_NAMES]
-    with_trained = dataset.trained_order_accuracy
-    best = with_trained.sel(temperature=with_trained.sel(part="validation", drop=True).idxmax("temperature"))
-    shown = [f"{float(best.temperature):g}", *(_percent(best.sel(part=part)) for part in PART_NAMES)]
-    empty = [""] * (1 + len(PART_NAMES))
-    lines += [["GP, trained U", *shown, *empty], ["trained network", "", *own, *empty]]
-    short = ("validation", "test", "Fashion", "MNIST")
-    return page.table(["", "τ, val.", *short, "τ, ev.", *short], lines)
+    """Widths down, parts of the images across, one table per way to choose."""
+    tables = []
+    for how in ("validation", "evidence"):
+        chosen = at_choice(dataset, how)
+        lines = []
+        for width in dataset.width.values:
+            at = chosen.sel(width=width)
+            lines.append([width_name(width), f"{float(at.temperature):g}", *_by_part(at.accuracy)])
+        if how == "validation":
+            best = with_trained_order(dataset)
+            lines.append(["GP, trained U", f"{float(best.temperature):g}", *_by_part(best)])
+            lines.append(["trained network", "", *_by_part(dataset.trained_accuracy)])
+        tables.append(page.table([f"by {how}", "τ", *_SHORT], lines))
+    if "free_accuracy" in dataset:
+        lines = []
+        for width in dataset.width.values:
+            at = dataset.sel(width=width)
+            setting = f"{float(at.free_temperature):g}, {float(at.free_product):g}"
+            lines.append([width_name(width), setting, *_by_part(at.free_accuracy)])
+        tables.append(page.table(["by evidence", "τ, product of variances", *_SHORT], lines))
+    return page.side_by_side(*tables)
+
+
+def _by_part(accuracy: xr.DataArray) -> list[str]:
+    return [_percent(accuracy.sel(part=part)) for part in PART_NAMES]
 
 
 def _temperature_table(dataset: xr.Dataset, config: OneShotConfig) -> str:
@@ -251,43 +267,60 @@ def _what_is_seen(dataset: xr.Dataset) -> str:
     test = chosen.accuracy.sel(part="test")
     widest = finite_widths(dataset)[-1]
     evidence = at_choice(dataset, "evidence").accuracy.sel(part="test")
-    return (
+    text = (
         f"With τ chosen by validation, {width_name(best)} is best on validation characters; on test characters it has "
         f"{_percent(test.sel(width=best))} %, {width_name(widest)} has {_percent(test.sel(width=widest))} %, and the "
         f"Gaussian process {_percent(test.sel(width=np.inf))} %. With τ chosen by evidence they have "
         f"{_percent(evidence.sel(width=best))}, {_percent(evidence.sel(width=widest))} and "
         f"{_percent(evidence.sel(width=np.inf))} %."
     )
+    if "free_accuracy" in dataset:
+        free = dataset.free_accuracy.sel(part="test")
+        text += (
+            " Where the evidence chooses the product of the variances too, they have "
+            f"{_percent(free.sel(width=best))}, {_percent(free.sel(width=widest))} and "
+            f"{_percent(free.sel(width=np.inf))} %."
+        )
+    edges = {float(dataset.temperature.min()), float(dataset.temperature.max())}
+    at_edge = [
+        width_name(width) for width in dataset.width.values if float(chosen.temperature.sel(width=width)) in edges
+    ]
+    if at_edge:
+        text += f" At the edge of the temperatures tried, so that more might be gained outside: {', '.join(at_edge)}."
+    return text
 
 
 def _order_words(dataset: xr.Dataset) -> str:
-    theory, *between, trained = order_parameters(dataset).values()
+    theory, trained, *fewer = order_parameters(dataset).values()
+    alone = order_correlation(np.eye(len(trained)), trained)
     with_it, without = (order_correlation(theory, trained, diagonal=diagonal) for diagonal in (True, False))
     text = (
         f"Theory and trained weights correlate by {_signed(with_it)} over all distinct entries and by "
-        f"{_signed(without)} off the diagonal."
+        f"{_signed(without)} off the diagonal. The identity of the Gaussian process alone reaches {_signed(alone)} "
+        "over all entries: what counts is what is off the diagonal."
     )
-    for exact in between:
-        apart = np.linalg.norm(theory - exact) / np.linalg.norm(exact)
-        noise = float(
-            np.linalg.norm(dataset.exact_order_parameter_error) / np.linalg.norm(dataset.exact_order_parameter)
-        )
-        # A text of one point may come back as an array without axes.
-        note = str(dataset.exact_note.item()) if "exact_note" in dataset else ""
+    if fewer:
+        ours, exact = fewer
+        apart = np.linalg.norm(ours - exact) / np.linalg.norm(exact)
+        error, mean = dataset.exact_order_parameter_error.values, dataset.exact_order_parameter.values
+        noise = float(np.linalg.norm(error) / np.linalg.norm(mean))
+        note = str(dataset.exact_note.item())
         mixed = "its chains mixed" if float(dataset.exact_mixed) else f"its chains had not mixed ({note})"
         text += (
-            f" The theory's U is {100 * apart:.0f} % away from the mean of the exact posterior (root-mean-square, "
-            f"after scaling; Monte-Carlo noise {100 * noise:.0f} %); {mixed}: R-hat {float(dataset.exact_r_hat):.3f}, "
-            f"at least {float(dataset.exact_effective):.0f} effective draws. Theory and exact posterior correlate by "
-            f"{_signed(order_correlation(theory, exact))}. The exact mean predictor has "
-            f"{_percent(dataset.exact_accuracy.sel(part='test'))} % on test characters."
+            f" With fewer examples the theory's U is {100 * apart:.0f} % away from the mean of the exact posterior "
+            f"(root-mean-square, after scaling; Monte-Carlo noise {100 * noise:.0f} %), and they correlate by "
+            f"{_signed(order_correlation(ours, exact))}, off the diagonal by "
+            f"{_signed(order_correlation(ours, exact, diagonal=False))}; {mixed}: R-hat "
+            f"{float(dataset.exact_r_hat):.3f}, at least {float(dataset.exact_effective):.0f} effective draws. On test "
+            f"characters the theory then has {_percent(dataset.exact_theory_accuracy.sel(part='test'))} % and the "
+            f"exact mean predictor {_percent(dataset.exact_accuracy.sel(part='test'))} %."
         )
     return text
 
 
 def _score_words(dataset: xr.Dataset) -> str:
     scores = head_scores(dataset)
-    theory, *_, trained = scores.values()
+    theory, trained, *_ = scores.values()
     ranks = [np.argsort(np.argsort(values)) for values in (theory, trained)]
     rank = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
     names = dataset["head"].values
