@@ -44,7 +44,7 @@ class OneShotConfig:
     temperatures: tuple[float, ...] = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.5, 1.0)
     variance: float = 1.0
     products: tuple[float, ...] = (10.0, 100.0)
-    product_temperatures: tuple[float, ...] = (0.3, 0.5, 0.7)
+    product_temperatures: tuple[float, ...] = (0.5, 0.7)
     components: int = 50
     seed: int = 0
     network: str | None = None
