@@ -122,7 +122,7 @@ def _write_page(dataset: xr.Dataset, config: OneShotConfig, images: dict[str, Pa
         page.paragraph(_TASK),
         page.paragraph(_NETWORK.format(examples=config.training_examples, paths=dataset.sizes["path"])),
         page.paragraph(_CHOICES.format(variance=config.variance)),
-        page.heading("Accuracy has a best width"),
+        page.heading("Accuracy at every width"),
         page.figure(
             images["accuracy"],
             "Accuracy against width N, at the temperature chosen for each width. A ring marks the width with the "
