@@ -166,7 +166,7 @@ class Fake:
     summary: str = "nothing at all"
     quick_time: str = "no time"
 
-    def run(self, out: Path, *, quick, seed, progress):
+    def run(self, out: Path, *, quick, seed, train, executor, progress):
         progress(0, 2, "first half")
         out.mkdir(parents=True)
         (out / "data.txt").write_text(f"{quick} {seed}")

@@ -57,6 +57,7 @@ def reproduce(
     name: Annotated[str | None, typer.Argument(help="The experiment; without it, the list of experiments.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small size: seconds to minutes, as the list says.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")] = 0,
+    train: Annotated[bool, typer.Option("--train", help="Train a network first, where one is needed.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for what it writes.  [default: results/NAME]")] = None,
     executor: ExecutorName = "local",
     workers: Workers = None,
@@ -77,7 +78,8 @@ def reproduce(
             _stop(f"experiment: got {name!r}; expected one of {', '.join(EXPERIMENTS)}", BAD_INPUT)
         with console_progress(messages) as progress:
             where = Executor(executor, workers, cluster)
-            page = EXPERIMENTS[name].run(folder, quick=quick, seed=seed, executor=where, progress=progress)
+            given = {"quick": quick, "seed": seed, "train": train, "executor": where, "progress": progress}
+            page = EXPERIMENTS[name].run(folder, **given)
         screen.print(Text(f"Page: {page}"), soft_wrap=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .._progress import Progress
 from .._validation import fail
@@ -21,6 +22,7 @@ class Experiment:
         quick_time: about how long the quick size takes on two cores.
         module: the module of this package with its `run`.
         sweeps: whether it scans parameters, and so can run on other executors.
+        trains: whether it starts from a trained network, and so can train one of its own first.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Experiment:
     quick_time: str
     module: str
     sweeps: bool = False
+    trains: bool = False
 
     def run(
         self,
@@ -35,6 +38,7 @@ class Experiment:
         *,
         quick: bool = False,
         seed: int = 0,
+        train: bool = False,
         executor: Executor = HERE,
         progress: Progress | None = None,
     ) -> Path:
@@ -44,15 +48,21 @@ class Experiment:
             out: folder for the data, figures and page; made if missing. Points finished there before are kept.
             quick: the small size.
             seed: all random numbers follow from it.
+            train: first train a network (into the folder `training` of `out`), for experiments that start from one.
             executor: where its points run, for experiments that are sweeps.
             progress: called as progress(done, total, message) along the way.
         """
-        module = importlib.import_module(f".{self.module}", __package__)
+        given: dict[str, Any] = {"quick": quick, "seed": seed, "progress": progress}
         if self.sweeps:
-            return module.run(Path(out), quick=quick, seed=seed, executor=executor, progress=progress)
-        if executor != HERE:
+            given["executor"] = executor
+        elif executor != HERE:
             raise fail("executor", executor.name, f"local: {self.name} is one piece of work, not a sweep")
-        return module.run(Path(out), quick=quick, seed=seed, progress=progress)
+        if self.trains:
+            given["train"] = train
+        elif train:
+            raise fail("train", True, f"no such thing: {self.name} does not start from a trained network")
+        module = importlib.import_module(f".{self.module}", __package__)
+        return module.run(Path(out), **given)
 
 
 EXPERIMENTS = {
@@ -64,6 +74,14 @@ EXPERIMENTS = {
             quick_time="about a minute and a half",
             module="markov",
             sweeps=True,
+        ),
+        Experiment(
+            name="one-shot",
+            summary="One-shot images with the frozen heads of a trained network: which width does best, which paths count",
+            quick_time="about two minutes",
+            module="one_shot",
+            sweeps=True,
+            trains=True,
         ),
         Experiment(
             name="width-convergence",

@@ -29,6 +29,8 @@ from ..tasks import ImageClasses, OneShotTask, load_omniglot, load_other_images,
 
 # Accuracy of the published network of two layers with four heads, in percent.
 PUBLISHED_ACCURACY = 83.8
+# The trained network of the package.
+SHIPPED = "one_shot_h4.safetensors"
 _BATCH_OF_SEQUENCES = 128
 
 
@@ -168,6 +170,24 @@ def run_one_shot_training(
     return record
 
 
+def trained_network(
+    folder: str | Path, *, quick: bool = False, seed: int = 0, progress: Progress | None = None
+) -> tuple[Path, OneShotTrainingConfig]:
+    """A network trained in a folder at its usual or quick size, for the experiments that start from one.
+
+    A training that was interrupted there goes on, and one that is done is not done again.
+
+    Returns:
+        The file of the network, and the config that it was trained with.
+    """
+    config = OneShotTrainingConfig.quick(seed=seed) if quick else OneShotTrainingConfig.full(seed=seed)
+    network, record = Path(folder) / "network.safetensors", Path(folder) / "record.json"
+    done = json.loads(record.read_text())["config"] if record.is_file() and network.is_file() else None
+    if done != json.loads(json.dumps(dataclasses.asdict(config))):
+        run_one_shot_training(config, folder, progress)
+    return network, config
+
+
 def one_shot_parts(config: OneShotTrainingConfig, progress: Progress = silent) -> dict[str, ImageClasses]:
     """The characters for training, validation and test; no character is in two of them."""
     characters = load_omniglot(classes=config.characters, progress=progress)
@@ -212,7 +232,7 @@ def shipped_network() -> AttentionNetwork:
         >>> shipped_network().arch.heads
         (4, 4)
     """
-    with as_file(files("thermoformer.experiments") / "data" / "one_shot_h4.safetensors") as file:
+    with as_file(files("thermoformer.experiments") / "data" / SHIPPED) as file:
         return load_network(file)
 
 

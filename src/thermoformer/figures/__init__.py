@@ -15,6 +15,7 @@ from .matrices import kernel_image, order_parameter_matrix
 from .orbits import autocorrelation_curve, orbit_series, phase_plane, power_spectrum_curve
 from .style import PALETTE, figure_grid, save, styled
 from .sweeps import sweep_results
+from .widths import curves_against_width
 
 __all__ = [
     "PALETTE",
@@ -23,6 +24,7 @@ __all__ = [
     "autocorrelation_curve",
     "comparison_panels",
     "convergence",
+    "curves_against_width",
     "figure_grid",
     "finite_size_scaling",
     "grouped_points",

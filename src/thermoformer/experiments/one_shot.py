@@ -1,0 +1,224 @@
+"""One-shot images with the frozen heads of a trained network (experiments §2): config to data.
+
+`one_shot_points` has the numbers of a single point, `one_shot_report` makes the page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from .._progress import Progress, silent
+from ..learning import Architecture
+from . import store
+from .executor import HERE, Executor
+from .one_shot_config import OneShotConfig
+from .one_shot_overlap import correlations
+from .one_shot_points import (
+    PARTS,
+    one_shot_exact,
+    one_shot_limit,
+    one_shot_limit_product,
+    one_shot_point,
+    one_shot_product,
+    one_shot_record,
+    one_shot_trained,
+)
+from .one_shot_training import trained_network
+from .sweeping import swept
+
+
+def run(
+    out: Path,
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    train: bool = False,
+    executor: Executor = HERE,
+    progress: Progress | None = None,
+) -> Path:
+    """The experiment at its usual or quick size; returns the path of its page (see `Experiment.run`)."""
+    config = OneShotConfig.quick(seed) if quick else OneShotConfig(seed=seed)
+    if train:
+        file, training = trained_network(out / "training", quick=quick, seed=seed, progress=progress)
+        config = config.with_network(file, training)
+    return run_one_shot(config, out, executor=executor, progress=progress)
+
+
+def run_one_shot(
+    config: OneShotConfig, out: str | Path, *, executor: Executor = HERE, progress: Progress | None = None
+) -> Path:
+    """Data, figures, tables and page of the experiment into a folder; returns the path of the page.
+
+    Points that a run with the same settings finished in this folder are reused.
+
+    Arguments:
+        executor: where points run.
+    """
+    from .one_shot_report import write_report  # matplotlib is slow to import: only when something is drawn
+
+    out = Path(out)
+    progress = progress or silent
+    dataset = one_shot_data(config, folder=out / "sweep", executor=executor, progress=progress)
+    store.save(dataset, out / "one_shot.nc", store.fingerprint(config))
+    progress(1, 1, "figures and page")
+    page = write_report(dataset, config, out)
+    progress(1, 1, "done")
+    return page
+
+
+def one_shot_data(
+    config: OneShotConfig,
+    *,
+    folder: str | Path | None = None,
+    executor: Executor = HERE,
+    progress: Progress | None = None,
+) -> xr.Dataset:
+    """The numbers of the experiment: a sweep over widths and temperatures, and smaller ones beside it.
+
+    Temperatures are chosen, and the width that is looked at closely, by validation characters or by the evidence of
+    the training labels. Test characters and the other worlds choose nothing.
+
+    Arguments:
+        folder: where the sweeps are kept and gone on with.
+        executor: where points run.
+        progress: called as progress(done, total, message).
+
+    Returns:
+        A Dataset with the dimensions width (infinite: Gaussian process), temperature, part (of the images), path,
+        other_path, head and component:
+
+        - `accuracy`, `expected_accuracy` [width, temperature, part], `log_evidence`, `converged`, `order_parameter`,
+          `head_score` and `label_overlap` at every point;
+        - `temperature_by_validation`, `temperature_by_evidence` [width], and `compared_width`, the finite width that
+          does best on validation characters;
+        - `free_…` [width]: temperature and product of the prior variances both chosen by evidence, where asked for;
+        - `trained_…` of the trained network itself, and `trained_order_accuracy` [temperature, part] of the Gaussian
+          predictor with its U, scaled to the trace of the Gaussian process;
+        - `exact_…` from the exact posterior at `compared_width`, where it was asked for, and `exact_theory_…` from the
+          theory on the same examples;
+        - `correlation` [coefficient, width, temperature] of U with that of the trained network, and
+          `correlation_chance`, how often heads in another order correlate as much.
+    """
+    progress, record = progress or silent, one_shot_record(config)
+    place = None if folder is None else Path(folder)
+    given: dict[str, Any] = {"config": record, "executor": executor, "progress": progress}
+
+    def kept(name: str) -> Path | None:
+        return None if place is None else place / name
+
+    temperatures, widths = list(config.temperatures), list(config.widths)
+    trained = swept(one_shot_trained, {"seed": [config.seed]}, kept("trained"), **given).isel(seed=0, drop=True)
+    axes = {"width": widths, "temperature": temperatures}
+    finite = swept(one_shot_point, axes, kept("widths"), **given)
+    limit = swept(one_shot_limit, {"temperature": temperatures}, kept("limit"), **given)
+    joined = _with_limit(finite, limit)
+    joined["trained_order_accuracy"] = limit.trained_order_accuracy
+    dataset = _chosen(joined.merge(trained).assign_coords(part=list(PARTS)))
+    if config.products:
+        axes = {"product": list(config.products), "temperature": list(config.product_temperatures)}
+        others = swept(one_shot_product, {"width": widths, **axes}, kept("products"), **given)
+        limits = swept(one_shot_limit_product, axes, kept("limit_products"), **given)
+        dataset = dataset.merge(_freely_chosen(dataset, _with_limit(others, limits), config.variance))
+    if config.exact_draws:
+        width = int(dataset.compared_width)
+        temperature = float(dataset.temperature_by_validation.sel(width=width))
+        given["config"] = one_shot_record(config, sampled=True)
+        point = {"width": [width], "temperature": [temperature]}
+        exact = swept(one_shot_exact, point, kept("exact"), **given)
+        dataset = dataset.merge(exact.isel(width=0, temperature=0, drop=True))
+    return _described(dataset, config)
+
+
+def _with_limit(finite: xr.Dataset, limit: xr.Dataset) -> xr.Dataset:
+    """Finite widths, and the Gaussian process as the infinite one."""
+    widths = finite.assign_coords(width=finite.width.values.astype(float))
+    parts = [widths, limit[list(finite.data_vars)].expand_dims(width=[np.inf])]
+    return xr.concat(parts, "width", data_vars="all", coords="minimal", compat="equals", join="exact")
+
+
+def _freely_chosen(dataset: xr.Dataset, others: xr.Dataset, variance: float) -> xr.Dataset:
+    """Temperature and product of the variances with the highest evidence, the config's own product among them."""
+    layers = dataset.sizes["layer"] + 2
+    own = dataset[["accuracy", "log_evidence"]].expand_dims(product=[variance**layers])
+    choices = [one.stack(choice=("product", "temperature")) for one in (own, others)]
+    flat = [one.drop_vars(["choice", "product", "temperature"]) for one in choices]
+    everything = xr.concat(flat, "choice", data_vars="all", coords="minimal", compat="override", join="exact")
+    best = everything.log_evidence.fillna(-np.inf).argmax("choice")
+    found = {f"free_{name}": everything[name].isel(choice=best) for name in ("accuracy", "log_evidence")}
+    for name in ("product", "temperature"):
+        values = np.concatenate([one[name].values for one in choices])
+        found[f"free_{name}"] = xr.DataArray(values[best.values], dims="width")
+    return xr.Dataset(found)
+
+
+def _chosen(dataset: xr.Dataset) -> xr.Dataset:
+    """The Dataset with the temperature of each width, and the width that is compared, from validation and evidence."""
+    validation = dataset.accuracy.sel(part="validation", drop=True)
+    evidence = dataset.log_evidence.where(np.isfinite(dataset.log_evidence), -np.inf)
+    finite = validation.max("temperature").where(np.isfinite(dataset.width), -np.inf)
+    found = dataset.assign(
+        temperature_by_validation=validation.idxmax("temperature"),
+        temperature_by_evidence=evidence.idxmax("temperature"),
+        compared_width=finite.idxmax("width"),
+    )
+    return found.merge(correlations(found))
+
+
+_LONG_NAMES = {
+    "accuracy": "accuracy of the sign of the mean predictor",
+    "expected_accuracy": "expected accuracy of one network from the posterior",
+    "log_evidence": "log evidence of the training labels",
+    "converged": "whether the solver met its tolerance",
+    "order_parameter": "order parameter U between attention paths",
+    "head_score": "score of a head: sum of |U| over pairs of paths with the head, over the largest",
+    "label_overlap": "overlap |v_k . y| / sqrt(P) of the labels with the principal components of the kernel",
+    "temperature_by_validation": "temperature with the highest accuracy on validation characters",
+    "temperature_by_evidence": "temperature with the highest evidence of the training labels",
+    "compared_width": "finite width with the highest accuracy on validation characters",
+    "free_temperature": "temperature chosen by evidence, together with the product of the variances",
+    "free_product": "product of all prior variances chosen by evidence",
+    "free_log_evidence": "log evidence at this choice",
+    "free_accuracy": "accuracy at this choice",
+    "trained_accuracy": "accuracy of the trained network",
+    "trained_width": "width of the trained network",
+    "trained_order_parameter": "order parameter U of the trained weights",
+    "trained_head_score": "score of a head from the U of the trained weights",
+    "trained_order_accuracy": "accuracy of the Gaussian predictor with the U of the trained weights",
+    "exact_order_parameter": "mean order parameter U of the exact posterior at finite width",
+    "exact_order_parameter_error": "its Monte-Carlo standard error",
+    "exact_theory_order_parameter": "order parameter U of the theory on the examples of the exact posterior",
+    "exact_theory_accuracy": "accuracy of the theory on the examples of the exact posterior",
+    "exact_head_score": "score of a head from the mean U of the exact posterior",
+    "exact_accuracy": "accuracy of the exact mean predictor at finite width",
+    "exact_mixed": "whether the chains of the exact posterior mixed",
+    "exact_note": "why the chains of the exact posterior count as not mixed",
+    "exact_r_hat": "largest R-hat of the exact posterior",
+    "exact_effective": "smallest effective sample size of the exact posterior",
+    "correlation": "correlation of the entries of U with those of the trained network",
+    "correlation_chance": "part of orders of the heads in which the correlation is as large",
+}
+
+
+def _described(dataset: xr.Dataset, config: OneShotConfig) -> xr.Dataset:
+    """The Dataset with its coordinates, long names and the config it came from."""
+    heads = tuple(int(count) for count in dataset.heads.values)
+    dataset = dataset.drop_vars("heads")
+    numbers = [[str(head + 1) for head in range(count)] for count in heads]
+    paths = list(Architecture(heads, 1).path_names(numbers))
+    dataset = dataset.assign_coords(
+        path=paths,
+        other_path=paths,
+        head=[f"{layer + 1}.{head}" for layer, names in enumerate(numbers) for head in names],
+        component=np.arange(1, config.components + 1),
+    )
+    dataset.width.attrs["long_name"] = "width N; infinite: Gaussian process"
+    for name, variable in dataset.data_vars.items():
+        variable.attrs["long_name"] = _LONG_NAMES[str(name)]
+    fields = json.dumps(dataclasses.asdict(config))
+    return dataset.assign_attrs(title="One-shot images", config=fields, layers=list(heads))

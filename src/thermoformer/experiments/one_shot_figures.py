@@ -1,0 +1,160 @@
+"""Figures of the one-shot experiment: its Dataset in, one matplotlib Figure each out."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+
+from .. import figures
+from ..figures import styled
+from .one_shot_overlap import COEFFICIENTS
+
+PART_NAMES = {
+    "validation": "validation characters",
+    "test": "test characters",
+    "fashion-mnist": "Fashion-MNIST",
+    "mnist": "MNIST",
+}
+
+
+@styled
+def draw_accuracy(dataset: xr.Dataset) -> Figure:
+    """Accuracy against width: test characters, and two worlds that the network was not trained on."""
+    shown = ("test", "fashion-mnist", "mnist")
+    figure, axes = figures.figure_grid(1, len(shown), size=(4.4, 4.3))
+    finite = finite_widths(dataset)
+    by_validation, by_evidence = (100 * at_choice(dataset, how).accuracy for how in ("validation", "evidence"))
+    lowest, highest = 50.0, 0.0
+    for ax, part in zip(axes[0], shown, strict=True):
+        curves = {
+            "theory, τ by validation": by_validation.sel(width=finite, part=part),
+            "theory, τ by evidence": by_evidence.sel(width=finite, part=part),
+        }
+        if "free_accuracy" in dataset:
+            curves["theory, τ and variance by evidence"] = 100 * dataset.free_accuracy.sel(width=finite, part=part)
+        levels = {
+            "trained network": 100 * float(dataset.trained_accuracy.sel(part=part)),
+            "GP, τ by validation": float(by_validation.sel(width=np.inf, part=part)),
+            "GP with the trained U, τ by validation": 100 * float(with_trained_order(dataset).sel(part=part)),
+        }
+        marked = float(dataset.compared_width)
+        figures.curves_against_width(finite, curves, ax, levels=levels, marked=marked, legend=False)
+        ax.set_title(PART_NAMES[part])
+        ax.tick_params(axis="x", labelrotation=35)
+        lowest, highest = min(lowest, ax.get_ylim()[0]), max(highest, ax.get_ylim()[1])
+    for ax in axes[0]:
+        ax.set_ylim(lowest, highest)
+    axes[0, 0].set_ylabel("accuracy (%)")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+@styled
+def draw_order_parameters(dataset: xr.Dataset) -> Figure:
+    """U of the theory, of the trained weights and of the exact posterior, all with the trace of the first."""
+    matrices = order_parameters(dataset)
+    figure, axes = figures.figure_grid(len(matrices) // 2, 2, size=(4.8, 4.4))
+    limit = max(float(np.abs(matrix).max()) for matrix in matrices.values())
+    for number, (ax, (name, matrix)) in enumerate(zip(axes.flat, matrices.items(), strict=True)):
+        names = dataset.path.values.tolist()
+        right = number % 2 == 1
+        figures.order_parameter_matrix(matrix, names, ax, limit=limit, colorbar=right, row_names=not right)
+        ax.tick_params(axis="x", labelrotation=90)
+        for label in ax.get_xticklabels():
+            label.set(ha="center", rotation_mode="default")
+        ax.set_title(name)
+    return figure
+
+
+@styled
+def draw_head_scores(dataset: xr.Dataset) -> Figure:
+    """Scores of all heads from the U of the theory, of the exact posterior and of the trained weights."""
+    figure, axes = figures.figure_grid(size=(7.0, 3.8))
+    ax = figures.grouped_points(head_scores(dataset), dataset["head"].values.tolist(), axes[0, 0], legend=False)
+    ax.set_ylim(0, 1.08)
+    ax.set_xlabel("layer.head")
+    ax.set_ylabel("score of the head")
+    handles, labels = ax.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    return figure
+
+
+@styled
+def draw_label_overlap(dataset: xr.Dataset) -> Figure:
+    """Overlap of the labels with the principal components of the kernel: best width and Gaussian process."""
+    figure, axes = figures.figure_grid(size=(8.0, 3.6))
+    overlap = at_choice(dataset, "validation").label_overlap
+    shown = {width_name(width): overlap.sel(width=width) for width in (float(dataset.compared_width), np.inf)}
+    ax = figures.label_overlap(shown, axes[0, 0])
+    ax.set_ylim(0, 1.1 * max(float(values.max()) for values in shown.values()))
+    return figure
+
+
+@styled
+def draw_correlation(dataset: xr.Dataset) -> Figure:
+    """Correlation of the theory's U with that of the trained network: by temperature, and by coefficient."""
+    figure, axes = figures.figure_grid(1, 2, size=(5.4, 4.2))
+    finite = finite_widths(dataset)
+    correlation = dataset.correlation.sel(width=finite)
+    by_temperature = correlation.sel(coefficient=COEFFICIENTS[1])
+    chosen = at_choice(dataset, "validation").correlation.sel(width=finite)
+    # Six curves at most: where there are more temperatures, some between the lowest and the highest.
+    temperatures = dataset.temperature.values
+    picked = temperatures[np.unique(np.linspace(0, len(temperatures) - 1, 6).round().astype(int))]
+    panels = (
+        ({f"τ = {value:g}": by_temperature.sel(temperature=value) for value in picked}, "Pearson, off the diagonal"),
+        ({name: chosen.sel(coefficient=name) for name in COEFFICIENTS}, "τ by validation"),
+    )
+    lowest = min(0.0, float(correlation.min()))
+    for ax, (curves, title) in zip(axes[0], panels, strict=True):
+        figures.curves_against_width(finite, curves, ax, legend=False)
+        ax.axhline(0, color=figures.PALETTE["grey"], linewidth=0.8, zorder=1)
+        ax.set_ylim(lowest - 0.1, 1)
+        ax.set_title(title)
+        ax.legend(ncols=3 if len(curves) > len(COEFFICIENTS) else 2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
+    axes[0, 0].set_ylabel("correlation with the trained U")
+    return figure
+
+
+def with_trained_order(dataset: xr.Dataset) -> xr.DataArray:
+    """Accuracy of the Gaussian predictor with the U of the trained weights, at the τ that validation chooses."""
+    accuracy = dataset.trained_order_accuracy
+    return accuracy.sel(temperature=accuracy.sel(part="validation", drop=True).idxmax("temperature"))
+
+
+def at_choice(dataset: xr.Dataset, how: str) -> xr.Dataset:
+    """The Dataset at the temperature that was chosen for each width, by "validation" or by "evidence"."""
+    return dataset.sel(temperature=dataset[f"temperature_by_{how}"])
+
+
+def finite_widths(dataset: xr.Dataset) -> np.ndarray:
+    """The widths without the infinite one."""
+    return dataset.width.values[np.isfinite(dataset.width.values)]
+
+
+def order_parameters(dataset: xr.Dataset) -> dict[str, np.ndarray]:
+    """U by where it comes from, all with the trace of the theory's."""
+    width = float(dataset.compared_width)
+    theory = at_choice(dataset, "validation").order_parameter.sel(width=width).values
+    found = {f"theory, {width_name(width)}": theory, "trained weights": dataset.trained_order_parameter.values}
+    if "exact_order_parameter" in dataset:
+        found["theory, fewer examples"] = dataset.exact_theory_order_parameter.values
+        found["exact, fewer examples"] = dataset.exact_order_parameter.values
+    return {name: matrix * np.trace(theory) / np.trace(matrix) for name, matrix in found.items()}
+
+
+def head_scores(dataset: xr.Dataset) -> dict[str, np.ndarray]:
+    """Scores of all heads by where U comes from."""
+    width = float(dataset.compared_width)
+    theory = at_choice(dataset, "validation").head_score.sel(width=width).values
+    found = {f"theory, {width_name(width)}": theory, "trained weights": dataset.trained_head_score.values}
+    if "exact_head_score" in dataset:
+        found["exact, fewer examples"] = dataset.exact_head_score.values
+    return found
+
+
+def width_name(width: float) -> str:
+    """How a width is called in titles and tables."""
+    return f"N = {width:g}" if np.isfinite(width) else "GP"

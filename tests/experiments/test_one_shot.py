@@ -1,0 +1,358 @@
+"""The one-shot experiment on a tiny random network and images made on the spot."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import xarray as xr
+from small_images import data_folder
+
+from thermoformer.experiments import EXPERIMENTS, one_shot, one_shot_points, one_shot_training
+from thermoformer.experiments.one_shot import one_shot_data, run_one_shot
+from thermoformer.experiments.one_shot_config import OneShotConfig
+from thermoformer.experiments.one_shot_overlap import COEFFICIENTS, order_correlation
+from thermoformer.experiments.one_shot_points import PARTS, frozen_heads, one_shot_record
+from thermoformer.experiments.one_shot_report import PROTOTYPE, is_prototype_size
+from thermoformer.learning import (
+    Architecture,
+    AttentionNetwork,
+    Diagnostics,
+    Posterior,
+    Solution,
+    gaussian_process,
+    order_parameter_from_weights,
+    prior_weights,
+    save_network,
+    solve,
+)
+from thermoformer.tasks import OneShotTask
+
+from .test_page import assert_self_contained
+
+WIDE = 10**7
+
+
+@dataclass(frozen=True, eq=False)
+class Pretended(Posterior):
+    theory: Solution
+
+    def predict(self, features):
+        return self.theory.predict(features)
+
+    def predictor_draws(self, features):
+        raise NotImplementedError
+
+
+def random_network(token_width: int = 64) -> AttentionNetwork:
+    arch, random = Architecture((2, 2), 6), np.random.default_rng(0)
+    queries, keys = random.normal(size=(2, 2, 2, 3, token_width)) / 4
+    return AttentionNetwork(arch, prior_weights(arch, token_width, key=0), tuple(queries), tuple(keys))
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> OneShotConfig:
+    folder = tmp_path_factory.mktemp("network")
+    return OneShotConfig(
+        training_examples=40,
+        validation_sequences=40,
+        test_sequences=48,
+        other_sequences=40,
+        widths=(5, WIDE),
+        temperatures=(0.1, 0.5),
+        products=(10.0,),
+        product_temperatures=(0.5,),
+        components=6,
+        network=str(save_network(random_network(), folder / "network.safetensors")),
+        classes=(60, 20, 20),
+        characters=100,
+        exact_draws=20,
+        exact_examples=40,
+    )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_data(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("THERMOFORMER_DATA", str(data_folder(tmp_path_factory.mktemp("data"))))
+        yield
+
+
+def pretend_to_sample(arch, features, labels, *, temperature, key, draws, chains, progress) -> Pretended:
+    """In place of `sample_order_parameters`, which takes long to compile: the theory, and chains that did not mix."""
+    theory = one_shot_points.solve(arch, features, labels, temperature=temperature)
+    record = Diagnostics("nuts", chains, draws, 200, 1.2, 200.0, 200.0, "", 0, None, 0, 1.0, 1.0)
+    order = theory.order_parameter
+    return Pretended(arch, temperature, 2 * order, 0.1 * order, record, xr.DataTree(), theory)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, config):
+    """A run from beginning to end."""
+    folder = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(one_shot_points, "sample_order_parameters", pretend_to_sample)
+        return folder, run_one_shot(config, folder)
+
+
+@pytest.fixture(scope="module")
+def dataset(finished) -> xr.Dataset:
+    return xr.load_dataset(finished[0] / "one_shot.nc", engine="h5netcdf")
+
+
+def test_dataset_has_the_documented_variables(dataset, config):
+    assert dict(dataset.sizes) == {
+        "width": 3, "temperature": 2, "part": 4, "path": 4, "other_path": 4, "head": 4, "component": 6,
+        "coefficient": 4,
+    }  # fmt: skip
+    assert dataset.width.values.tolist() == [5, WIDE, np.inf]
+    assert dataset.part.values.tolist() == list(PARTS)
+    assert dataset.path.values.tolist() == ["1→1", "1→2", "2→1", "2→2"]
+    assert dataset["head"].values.tolist() == ["1.1", "1.2", "2.1", "2.2"]
+    assert all(variable.attrs["long_name"] for variable in dataset.data_vars.values())
+    assert dataset.converged.all()
+    for name in ("accuracy", "expected_accuracy", "trained_accuracy", "trained_order_accuracy", "exact_accuracy"):
+        assert ((dataset[name] >= 0) & (dataset[name] <= 1)).all()
+    assert float(dataset.compared_width) in config.widths
+    assert not float(dataset.exact_mixed) and dataset.exact_note.item() == "R-hat is 1.200, over 1.03"
+
+
+def test_infinite_width_is_the_gaussian_process_and_the_limit_of_large_widths(dataset, config):
+    heads = frozen_heads(config, one_shot_record(config)["network_checksum"])
+    arch = Architecture((2, 2), 1)
+    limit = gaussian_process(arch, heads.features["training"], heads.labels["training"], temperature=0.5)
+    found = dataset.sel(width=np.inf, temperature=0.5)
+    assert float(found.log_evidence) == pytest.approx(limit.log_evidence)
+    prediction = limit.predict(heads.features["test"])
+    assert float(found.accuracy.sel(part="test")) == prediction.accuracy(heads.labels["test"])
+    np.testing.assert_allclose(
+        dataset.order_parameter.sel(width=WIDE), dataset.order_parameter.sel(width=np.inf), atol=1e-4
+    )
+    np.testing.assert_allclose(
+        dataset.expected_accuracy.sel(width=WIDE), dataset.expected_accuracy.sel(width=np.inf), atol=1e-4
+    )
+
+
+def test_the_trained_network_is_measured_on_the_same_sequences(dataset, config):
+    heads, network = frozen_heads(config, one_shot_record(config)["network_checksum"]), random_network()
+    assert len(heads.labels["test"]) == 48 and len(heads.labels["mnist"]) == 40
+    right = np.mean(np.sign(heads.outputs["test"]) == heads.labels["test"])
+    assert float(dataset.trained_accuracy.sel(part="test")) == pytest.approx(right)
+    # The network lies on disk in single precision.
+    order = order_parameter_from_weights(network.arch, network.weights)
+    np.testing.assert_allclose(dataset.trained_order_parameter, order, rtol=1e-5)
+
+
+def test_choices_follow_validation_and_evidence(dataset):
+    validation = dataset.accuracy.sel(part="validation")
+    for width in dataset.width.values:
+        best = float(dataset.temperature_by_validation.sel(width=width))
+        assert float(validation.sel(width=width, temperature=best)) == float(validation.sel(width=width).max())
+        best = float(dataset.temperature_by_evidence.sel(width=width))
+        evidence = dataset.log_evidence.sel(width=width)
+        assert float(evidence.sel(temperature=best)) == float(evidence.max())
+
+
+def test_the_evidence_may_choose_the_variances_too(dataset, config):
+    heads = frozen_heads(config, one_shot_record(config)["network_checksum"])
+    data = heads.features["training"], heads.labels["training"]
+    for width in dataset.width.values:
+        at = dataset.sel(width=width)
+        limit = not np.isfinite(width)
+        arch = Architecture((2, 2), 1 if limit else int(width), 10**0.25)
+        other = (gaussian_process if limit else solve)(arch, *data, temperature=0.5)
+        own = float(at.log_evidence.max())
+        assert float(at.free_log_evidence) == pytest.approx(max(own, other.log_evidence))
+        if other.log_evidence > own:
+            assert (float(at.free_product), float(at.free_temperature)) == (10.0, 0.5)
+            expected = other.predict(heads.features["test"]).accuracy(heads.labels["test"])
+            assert float(at.free_accuracy.sel(part="test")) == pytest.approx(expected)
+        else:
+            assert float(at.free_product) == 1 and float(at.free_temperature) == float(at.temperature_by_evidence)
+
+
+def test_test_labels_choose_nothing(dataset, config, monkeypatch):
+    original = OneShotTask.sequences
+
+    def turned(self, examples, **settings):
+        x, labels = original(self, examples, **settings)
+        return x, labels if self.part in ("training", "validation") else -labels
+
+    one_shot_points._frozen_heads.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(OneShotTask, "sequences", turned)
+        other = one_shot_data(dataclasses.replace(config, exact_draws=0, products=()))
+    one_shot_points._frozen_heads.cache_clear()
+    np.testing.assert_allclose(other.accuracy.sel(part="test"), 1 - dataset.accuracy.sel(part="test"))
+    for name in ("temperature_by_validation", "temperature_by_evidence", "compared_width", "correlation"):
+        np.testing.assert_allclose(other[name], dataset[name], equal_nan=True)
+    assert "exact_order_parameter" not in other and "free_accuracy" not in other
+
+
+def test_training_sequences_are_training_characters_as_they_stand(config, monkeypatch):
+    tasks = {}
+    original = one_shot_training.one_shot_tasks
+
+    def watched(*arguments):
+        tasks.update(original(*arguments))
+        return tasks
+
+    one_shot_points._frozen_heads.cache_clear()
+    monkeypatch.setattr(one_shot_points, "one_shot_tasks", watched)
+    frozen_heads(config)
+    one_shot_points._frozen_heads.cache_clear()
+    assert not any(task.rotations for task in tasks.values())
+    sizes = {name: len(task.images) for name, task in tasks.items()}
+    assert (sizes["training"], sizes["validation"], sizes["test"]) == config.classes
+
+
+def test_run_writes_data_figures_tables_and_page(finished, dataset, config):
+    folder, page = finished
+    assert page == folder / "one_shot.html"
+    assert_self_contained(page)
+    text = page.read_text(encoding="utf-8")
+    for words in ("N = 5", "trained network", "chance", "its chains had not mixed", "a network of its own"):
+        assert words in text
+    for name in ("accuracy", "order_parameters", "correlation", "head_scores", "label_overlap"):
+        assert (folder / f"{name}.png").stat().st_size > 5000 and (folder / f"{name}.svg").is_file()
+    with (folder / "accuracy.csv").open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 3 * 2 + 1 and rows[-1]["width"] == "trained network"
+    found = float(dataset.accuracy.sel(width=5, temperature=0.1, part="test"))
+    assert float(rows[0]["test_percent"]) == pytest.approx(100 * found, abs=0.006)
+    with (folder / "head_scores.csv").open(newline="", encoding="utf-8") as stream:
+        assert [row["head"] for row in csv.DictReader(stream)] == ["1.1", "1.2", "2.1", "2.2"]
+
+
+def test_a_run_goes_on_with_other_widths(finished, config, monkeypatch):
+    folder, _ = finished
+    solved = []
+    original = one_shot_points.solve
+
+    def counted(arch, *arguments, **settings):
+        solved.append((arch.widths[0], settings["temperature"]))
+        return original(arch, *arguments, **settings)
+
+    monkeypatch.setattr(one_shot_points, "solve", counted)
+    more = dataclasses.replace(config, widths=(5, 50, WIDE), exact_draws=0, products=())
+    found = one_shot_data(more, folder=folder / "sweep")
+    assert solved == [(50, 0.1), (50, 0.5)]
+    assert found.width.values.tolist() == [5, 50, WIDE, np.inf]
+
+
+def test_another_network_under_the_same_name_is_another_config(config, tmp_path):
+    file = save_network(random_network(), tmp_path / "network.safetensors")
+    own = dataclasses.replace(config, network=str(file))
+    before = one_shot_record(own)
+    network = random_network()
+    save_network(dataclasses.replace(network, queries=network.keys), file)
+    after = one_shot_record(own)
+    assert before.pop("network_checksum") != after.pop("network_checksum") and before == after
+
+
+def test_correlations(dataset):
+    random = np.random.default_rng(0)
+    first = random.normal(size=(4, 4))
+    first = first + first.T
+    for ranks in (False, True):
+        assert order_correlation(first, 3 * first + 1, ranks=ranks) == pytest.approx(1)
+        assert order_correlation(first, -first, ranks=ranks, diagonal=False) == pytest.approx(-1)
+    assert order_correlation(first, np.exp(first), ranks=True) == pytest.approx(1)
+    assert np.isnan(order_correlation(np.eye(4), first, diagonal=False))
+    assert dataset.coefficient.values.tolist() == list(COEFFICIENTS)
+    # All four orders of two heads in two layers are tried: chance is a quarter or a multiple of it.
+    chance = dataset.correlation_chance.sel(width=5).values
+    assert set((4 * chance).ravel().tolist()) <= {1.0, 2.0, 3.0, 4.0}
+    assert dataset.correlation.sel(width=np.inf, coefficient=COEFFICIENTS[1]).isnull().all()
+
+
+def test_earlier_numbers_stand_beside_the_same_size_only(config):
+    assert is_prototype_size(OneShotConfig()) and not is_prototype_size(OneShotConfig.quick())
+    assert not is_prototype_size(config) and len(PROTOTYPE) == 12
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("train", [True, False])
+def test_registered_experiment_runs_at_both_sizes_and_may_train_first(tmp_path, monkeypatch, quick, train):
+    called = {}
+
+    def trained(training, folder, progress):
+        (folder / "network.safetensors").parent.mkdir(parents=True)
+        called["training"] = training
+
+    def finished(config, out, *, executor, progress):
+        called["config"] = config
+        return out / "one_shot.html"
+
+    monkeypatch.setattr(one_shot_training, "run_one_shot_training", trained)
+    monkeypatch.setattr(one_shot, "run_one_shot", finished)
+    page = EXPERIMENTS["one-shot"].run(tmp_path, quick=quick, seed=3, train=train)
+    assert page == tmp_path / "one_shot.html"
+    expected = OneShotConfig.quick(3) if quick else OneShotConfig(seed=3)
+    if train:
+        training = called["training"]
+        assert training.seed == 3 and (training.characters == 100) == quick
+        expected = expected.with_network(tmp_path / "training" / "network.safetensors", training)
+        assert expected.classes == training.classes
+    assert called["config"] == expected
+
+
+def test_a_training_that_is_done_is_not_done_again(tmp_path, monkeypatch):
+    ran = []
+
+    def trained(training, folder, progress):
+        ran.append(training.seed)
+        folder.mkdir(exist_ok=True)
+        (folder / "network.safetensors").write_bytes(b"")
+        record = {"config": dataclasses.asdict(training)}
+        (folder / "record.json").write_text(one_shot_training.json.dumps(record))
+
+    monkeypatch.setattr(one_shot_training, "run_one_shot_training", trained)
+    for seed in (0, 0, 1):
+        one_shot_training.trained_network(tmp_path / "training", quick=True, seed=seed)
+    assert ran == [0, 1]
+
+
+def test_experiments_without_a_network_refuse_to_train(tmp_path):
+    with pytest.raises(ValueError, match="train: got True; .*markov does not start from a trained network"):
+        EXPERIMENTS["markov"].run(tmp_path, train=True)
+
+
+def test_bad_networks(config, tmp_path):
+    wide = save_network(random_network(192), tmp_path / "wide.safetensors")
+    with pytest.raises(
+        RuntimeError, match="network: got tokens of width 192; expected 64, as the task with channels=1"
+    ):
+        one_shot_data(dataclasses.replace(config, network=str(wide)))
+    with pytest.raises(ValueError, match="file: got .*which is not there"):
+        one_shot_data(dataclasses.replace(config, network=str(tmp_path / "none.safetensors")))
+    (tmp_path / "foreign.safetensors").write_text("not a network")
+    with pytest.raises(ValueError, match="file: got .*damaged, or no safetensors file"):
+        one_shot_data(dataclasses.replace(config, network=str(tmp_path / "foreign.safetensors")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training_examples": 0}, "training_examples: got 0; expected a whole number, 1 or more"),
+        ({"test_sequences": 1.5}, "test_sequences: got 1.5; expected a whole number, 1 or more"),
+        ({"widths": ()}, r"widths: got \(\); expected at least one width, in ascending order"),
+        ({"widths": (20, 10)}, r"widths: got \(20, 10\); expected at least one width, in ascending order"),
+        ({"temperatures": ()}, r"temperatures: got \(\); expected at least one temperature, in ascending order"),
+        ({"temperatures": (0.5, 0.1)}, "temperatures: got .*in ascending order"),
+        ({"products": (10.0, 1.0)}, "products: got .*in ascending order"),
+        ({"product_temperatures": ()}, "product_temperatures: got .*at least one, where there are products"),
+        ({"temperatures": (0.0,)}, "temperatures: got 0.0; expected"),
+        ({"variance": 0.0}, "variance: got 0.0; expected"),
+        ({"components": 601}, "components: got 601; expected at most 600, the training examples"),
+        ({"exact_examples": 601}, "exact_examples: got 601; expected at most 600, the training examples"),
+        ({"exact_draws": -1}, "exact_draws: got -1; expected a whole number, zero or more"),
+        ({"seed": -1}, "seed: got -1; expected a whole number, zero or more"),
+    ],
+)
+def test_bad_config(changes, message):
+    with pytest.raises(ValueError, match=message):
+        OneShotConfig(**changes)
