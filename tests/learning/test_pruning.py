@@ -22,7 +22,6 @@ from thermoformer.learning import (
     pruned_accuracies,
     pruning_curve,
     random_orders,
-    removal_order,
     rescored_order,
     save_network,
     solve,
@@ -67,10 +66,11 @@ def test_cut_heads_and_zeroed_heads_are_the_same_network(x, outputs, skip, reado
 
 
 def test_paths_add_up_to_the_output(x):
-    for network in (random_network(), random_network(outputs=2)):
-        parts = network.path_contributions(x, chunk=7)
-        assert parts.shape[-1] == network.arch.paths
-        np.testing.assert_allclose(parts.sum(axis=-1), network.predict(x), rtol=1e-12, atol=1e-13)
+    network = random_network(outputs=2)
+    parts = network.path_contributions(x)
+    assert parts.shape == (20, 2, network.arch.paths)
+    np.testing.assert_allclose(parts.sum(axis=-1), network.predict(x), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(network.path_contributions(x, chunk=10), parts, rtol=1e-12, atol=1e-13)
 
 
 def test_a_cut_network_is_saved_and_known_by_its_digest(x, tmp_path):
@@ -88,7 +88,7 @@ def with_masks(network, masks):
     return replace(network, weights=network.weights._replace(values=values))
 
 
-@pytest.mark.parametrize(("outputs", "size"), [(1, 20), (1, 1), (1, 8), (2, 5)])
+@pytest.mark.parametrize(("outputs", "size"), [(1, 8), (2, 1)])
 def test_gradient_importance_is_the_slope_of_the_loss(x, outputs, size):
     network = random_network(outputs=outputs)
     y = np.random.default_rng(4).normal(size=(20, 2) if outputs == 2 else 20)

@@ -15,13 +15,26 @@ from .._validation import fail
 from ..learning import Prediction, pruned_accuracies, train
 from . import store
 from .executor import HERE, Executor
-from .pruning_config import MEASURED, PruningConfig, PruningInputs, pruning_inputs, sequences
+from .pruning_config import MEASURED, ORDERS, PruningConfig, PruningInputs, pruning_inputs, sequences
 from .pruning_scores import all_codes, order_codes, removed_heads, rescored_data, score_data
 from .sweeping import config_of, record_of, swept
 
 # Fields that change no number of the plain accuracies, of the scores, or of one fine-tuned network.
 _OF_FINETUNING = tuple(name.name for name in dataclasses.fields(PruningConfig) if name.name.startswith("finetun"))
 _OF_ORDERS = ("random_orders", "rescored", "finetuned_removed", "finetuned_orders", "finetuned_random")
+# What changes no fine-tuned network has these values in its record, whatever the defaults come to be.
+_SAME: dict[str, Any] = {
+    "random_orders": 1000,
+    "rescored": True,
+    "finetuned_removed": (2, 4, 6),
+    "finetuned_orders": ORDERS,
+    "finetuned_random": 4,
+    "widths": (10, 100, 1000),
+    "temperatures": (0.01, 0.1, 0.5, 1.0),
+    "training_sequences": 600,
+    "test_sequences": 10_240,
+    "other_sequences": 4096,
+}
 # A network of more heads than this has too many sets of heads to measure all.
 MOST_HEADS = 12
 
@@ -103,7 +116,7 @@ def pruning_data(
             finetuned_network,
             {"subset": codes},
             None if where is None else where / "finetuned",
-            config=record_of(config, **_same_for_all_networks()) | {"digest": inputs.network.digest},
+            config=record_of(config, **_SAME) | {"digest": inputs.network.digest},
             executor=executor,
             progress=report,
         )
@@ -181,13 +194,6 @@ def _codes_to_finetune(config: PruningConfig, orders: xr.Dataset) -> list[int]:
     named = orders.order_code.sel(order=list(config.finetuned_orders), removed=counts).values
     random = orders.random_code[: config.finetuned_random].sel(removed=counts).values
     return [0, *sorted({int(code) for code in (*named.ravel(), *random.ravel())} - {0})]
-
-
-def _same_for_all_networks() -> dict[str, Any]:
-    """Fields that change no fine-tuned network, at their usual values."""
-    usual = PruningConfig()
-    names = (*_OF_ORDERS, "widths", "temperatures", "training_sequences", "test_sequences", "other_sequences")
-    return {name: getattr(usual, name) for name in names}
 
 
 def _described(dataset: xr.Dataset, inputs: PruningInputs) -> xr.Dataset:

@@ -61,7 +61,7 @@ class PruningConfig:
     rescored: bool = True
     finetuned_removed: tuple[int, ...] = (2, 4, 6)
     finetuned_orders: tuple[str, ...] = ORDERS
-    finetuned_random: int = 4
+    finetuned_random: int = 10
     finetuning_steps: int = 200
     finetuning_batch: int = 64
     finetuning_rate: float = 2e-4
@@ -99,7 +99,8 @@ class PruningConfig:
         small |= {"other_sequences": 1024, "rescored": False}
         small |= {"widths": (10,), "temperatures": (0.1, 0.5), "finetuned_removed": (4,), "finetuned_random": 1}
         small |= {"finetuned_orders": ("theory",), "finetuning_steps": 40, "finetuning_batch": 32}
-        return cls(**(small | {"finetuned_sequences": 1024} | changes))
+        small |= {"finetuned_sequences": 1024} | changes
+        return cls(**small)
 
     def measured_on(self, part: str) -> int:
         """How many sequences of a part networks as pruned are measured on."""

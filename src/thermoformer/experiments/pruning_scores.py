@@ -31,6 +31,12 @@ def head_name(head: Head) -> str:
     return f"{head[0]}.{head[1]}"
 
 
+def head_of(name: str) -> Head:
+    """The head that `head_name` named."""
+    layer, head = name.split(".")
+    return int(layer), int(head)
+
+
 def code_of(heads: Sequence[Head], removed: Sequence[Head]) -> int:
     """A set of removed heads as one number: bit i stands for head i."""
     return sum(1 << heads.index(head) for head in removed)

@@ -79,14 +79,35 @@ def score_against_drop(
         ax.errorbar(x[here], y[here], spread[here], label=f"layer {layer}", **look)
     ax.axhline(0, color=PALETTE["grey"], linewidth=0.8, zorder=0)
     if names is not None:
-        for place, name in zip(zip(x, y, strict=True), names, strict=True):
-            ax.annotate(str(name), place, xytext=(5, 4), textcoords="offset points", fontsize=9)
+        for place, name, aside in zip(zip(x, y, strict=True), names, _free_places(x, y), strict=True):
+            across, along = "left" if aside[0] > 0 else "right", "bottom" if aside[1] > 0 else "top"
+            text = {"xytext": aside, "textcoords": "offset points", "fontsize": 9}
+            ax.annotate(str(name), place, **text, ha=across, va=along)
     ax.margins(x=0.12, y=0.12)
     ax.set_xlabel("score of the head")
     ax.set_ylabel("accuracy lost, points")
     if legend and layers is not None:
         ax.legend()
     return ax
+
+
+def _free_places(x: np.ndarray, y: np.ndarray) -> list[tuple[float, float]]:
+    """Beside each point, where its name is furthest from other points and from the names set so far; in points."""
+    panel = np.array([250.0, 170.0])  # about the size of a panel, in points
+    ends = np.stack([x, y], axis=1)
+    ends = (ends - ends.min(axis=0)) / np.where(np.ptp(ends, axis=0) > 0, np.ptp(ends, axis=0), 1) * panel
+    corners = ((5.0, 4.0), (-5.0, 4.0), (5.0, -4.0), (-5.0, -4.0))
+    taken, chosen = [], []
+    for index, end in enumerate(ends):
+        # The middle of a short name, from its corner.
+        middles = [end + np.array([3.0, 2.2]) * corner for corner in corners]
+        others = np.array([*np.delete(ends, index, axis=0), *taken]).reshape(-1, 2)
+        # Names are wider than they are high; the first corner where there is room is the usual one.
+        room = [min([np.hypot(*((other - middle) / (2, 1))) for other in others] + [12.0]) for middle in middles]
+        best = int(np.argmax(room))
+        taken.append(middles[best])
+        chosen.append(corners[best])
+    return chosen
 
 
 @styled
