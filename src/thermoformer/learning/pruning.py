@@ -74,7 +74,8 @@ def trained_scores(network: AttentionNetwork) -> HeadScores:
         >>> from thermoformer.learning import prior_weights
         >>> arch = Architecture((2,), 5)
         >>> maps = np.ones((1, 2, 3, 4))
-        >>> trained_scores(AttentionNetwork(arch, prior_weights(arch, 4, key=0), maps, maps)).values.max()
+        >>> scores = trained_scores(AttentionNetwork(arch, prior_weights(arch, 4, key=0), maps, maps))
+        >>> float(scores.values.max())
         1.0
     """
     return head_scores(network.arch, order_parameter_from_weights(network.arch, network.weights))
