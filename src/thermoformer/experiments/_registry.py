@@ -98,6 +98,13 @@ EXPERIMENTS = {
             sweeps=True,
         ),
         Experiment(
+            name="pruning",
+            summary="Heads pruned from a trained network: do the theory's scores say which can go?",
+            quick_time="about two minutes",
+            module="pruning",
+            sweeps=True,
+        ),
+        Experiment(
             name="trajectories",
             summary="Attention fed on its own output at six temperatures: a closed curve, cycles, and chaos",
             quick_time="about half a minute",

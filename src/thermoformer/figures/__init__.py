@@ -13,6 +13,7 @@ from .finite_size import finite_size_scaling
 from .groups import grouped_points
 from .matrices import kernel_image, order_parameter_matrix
 from .orbits import autocorrelation_curve, orbit_series, phase_plane, power_spectrum_curve
+from .pruning import pruning_curves, score_against_drop
 from .style import PALETTE, figure_grid, save, styled
 from .sweeps import sweep_results
 from .widths import curves_against_width
@@ -37,7 +38,9 @@ __all__ = [
     "phase_diagram_image",
     "phase_plane",
     "power_spectrum_curve",
+    "pruning_curves",
     "save",
+    "score_against_drop",
     "styled",
     "sweep_results",
 ]

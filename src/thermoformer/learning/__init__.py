@@ -21,6 +21,16 @@ from .order import effective_path_weights, order_parameter_from_weights
 from .paths import PathFeatures, path_attention
 from .posterior import Posterior
 from .predictor import Prediction, Predictor, gaussian_predictor, label_alignment
+from .pruning import (
+    PruningCurve,
+    gradient_importance,
+    pruned_accuracies,
+    pruning_curve,
+    random_orders,
+    removal_order,
+    rescored_order,
+    trained_scores,
+)
 from .saddle import ConvergenceError, Solution, Stats, gaussian_process, solve, whitened_hessian
 from .sampling import Diagnostics, SamplingWarning
 from .scores import HeadScores, head_scores, path_scores
@@ -43,6 +53,7 @@ __all__ = [
     "Posterior",
     "Prediction",
     "Predictor",
+    "PruningCurve",
     "SamplingWarning",
     "Solution",
     "SolutionGrid",
@@ -61,6 +72,7 @@ __all__ = [
     "gaussian_predictor",
     "gaussian_process",
     "given_attention",
+    "gradient_importance",
     "head_scores",
     "join_heads",
     "label_alignment",
@@ -70,8 +82,13 @@ __all__ = [
     "path_attention",
     "path_scores",
     "prior_weights",
+    "pruned_accuracies",
+    "pruning_curve",
     "query_key_attention",
     "random_attention",
+    "random_orders",
+    "removal_order",
+    "rescored_order",
     "sample_order_parameters",
     "sample_weights",
     "sample_weights_on_paths",
@@ -79,6 +96,7 @@ __all__ = [
     "solve",
     "solve_grid",
     "train",
+    "trained_scores",
     "uniform_attention",
     "weight_sampling_memory",
     "whitened_hessian",

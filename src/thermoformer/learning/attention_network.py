@@ -6,6 +6,7 @@ Given its attention the network is linear in the tokens, so its output is a sum 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,7 @@ from .._validation import fail, one_of, positive_integer, real_array
 from .network import READOUTS, Architecture, Weights, check_weights, network_output
 from .path_network import scaled_path_vectors
 from .paths import PathFeatures, path_weights
-from .scores import head_labels
+from .scores import heads_kept
 
 # Numbers that one chunk of examples may hold at a time: 128 MiB of float64.
 _CHUNK_NUMBERS = 2**24
@@ -89,6 +90,14 @@ class AttentionNetwork:
         """How many numbers the network holds."""
         return sum(array.size for array in jax.tree.leaves((self.weights, self.queries, self.keys)))
 
+    @property
+    def digest(self) -> str:
+        """A short hash of its sizes and weights, by which files know the network they belong to."""
+        named = hashlib.sha256(repr((self.arch, self.readout)).encode())
+        for array in jax.tree.leaves((self.weights, self.queries, self.keys)):
+            named.update(np.asarray(array).tobytes())
+        return named.hexdigest()[:16]
+
     def attention(self, x: Any) -> tuple[Float[Array, "example head query key"], ...]:
         """Its attention matrices on tokens x [example, token, feature], one array per layer."""
         return attention_layers(jnp.asarray(self._tokens(x)), self.queries, self.keys)
@@ -118,6 +127,20 @@ class AttentionNetwork:
         ]
         return PathFeatures.from_attentioned_inputs(jnp.concatenate(parts))
 
+    def path_contributions(self, x: Any, *, chunk: int | None = None) -> Float[Array, ...]:
+        """What each path adds to f: [example, path], or [example, output, path]; the sum over paths is `predict`.
+
+        Arguments:
+            x: tokens [example, token, feature].
+            chunk: how many examples are held in memory at a time; by default as many as fit 128 MiB.
+        """
+        parts = [
+            contributions(self.arch, self.weights, self.queries, self.keys, part, self.readout)
+            for part in self._chunks(x, chunk)
+        ]
+        whole = jnp.concatenate(parts)
+        return whole[:, 0] if self.arch.outputs == 1 else whole
+
     def pruned(self, heads: Sequence[tuple[int, int]]) -> AttentionNetwork:
         """The network without the given heads: zeroed, and each layer scaled for the heads it has left.
 
@@ -127,19 +150,28 @@ class AttentionNetwork:
         Arguments:
             heads: (layer, head) pairs counted from 0, as in `HeadScores.labels`; each layer must keep one head.
         """
-        given = [tuple(head) for head in heads]
-        unknown = set(given) - set(head_labels(self.arch))
-        if unknown or len(set(given)) < len(given):
-            raise fail("heads", given, f"different pairs (layer, head) of a network with heads {self.arch.heads}")
         values = []
-        for layer, value in enumerate(self.weights.values):
-            gone = [head for at, head in given if at == layer]
-            left = len(value) - len(gone)
-            if left == 0:
-                raise fail("heads", f"all {len(gone)} heads of layer {layer}", "every layer to keep one head or more")
-            scaled = value * np.sqrt(len(value) / left)
-            values.append(scaled.at[np.array(gone, int)].set(0.0))
+        for value, kept in zip(self.weights.values, heads_kept(self.arch, heads), strict=True):
+            scaled = value * np.sqrt(len(value) / len(kept))
+            values.append(jnp.zeros_like(value).at[kept].set(scaled[kept]))
         return replace(self, weights=self.weights._replace(values=tuple(values)))
+
+    def without(self, heads: Sequence[tuple[int, int]]) -> AttentionNetwork:
+        """The smaller network that is left where the given heads are cut out, with the outputs of `pruned`.
+
+        A layer divides by the root of the heads it has, so that nothing needs rescaling. The heads that are left move
+        up in their layer's numbering.
+
+        Arguments:
+            heads: as in `pruned`.
+        """
+        kept = heads_kept(self.arch, heads)
+        arch = self.arch.replace(heads=tuple(len(layer) for layer in kept))
+        values, queries, keys = (
+            tuple(array[layer] for array, layer in zip(arrays, kept, strict=True))
+            for arrays in (self.weights.values, self.queries, self.keys)
+        )
+        return AttentionNetwork(arch, self.weights._replace(values=values), queries, keys, self.readout)
 
     def _tokens(self, x: Any) -> np.ndarray:
         x = real_array("x", x, ("example", "token", "feature"))
@@ -202,3 +234,13 @@ def path_outputs(
     vectors = jnp.matmul(scaled_path_vectors(arch, weights), weights.embedding, precision=MATMUL_PRECISION)
     out = jnp.einsum("pai,dai->pd", xi, vectors, precision=precision) / np.sqrt(x.shape[2]).astype(x.dtype)
     return out[:, 0] if arch.outputs == 1 else out
+
+
+@partial(jax.jit, static_argnames=("arch", "readout"))
+def contributions(
+    arch: Architecture, weights: Weights, queries: Sequence[Array], keys: Sequence[Array], x: Array, readout: str
+) -> Float[Array, "example output path"]:
+    """e_πᵀV⁰ ξ_π/√N0 of every path."""
+    xi = attentioned_inputs(arch, queries, keys, x, readout)
+    vectors = jnp.matmul(scaled_path_vectors(arch, weights), weights.embedding, precision=MATMUL_PRECISION)
+    return jnp.einsum("pai,dai->pda", xi, vectors, precision=MATMUL_PRECISION) / np.sqrt(x.shape[2])

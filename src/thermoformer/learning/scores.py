@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._validation import one_of
+from .._validation import fail, one_of
 from .network import Architecture
 from .order import gram_matrix
 
@@ -55,6 +56,19 @@ class HeadScores:
 def head_labels(arch: Architecture) -> tuple[tuple[int, int], ...]:
     """Every (layer, head), counted from 0."""
     return tuple((layer, head) for layer, count in enumerate(arch.heads) for head in range(count))
+
+
+def heads_kept(arch: Architecture, removed: Sequence[tuple[int, int]]) -> list[np.ndarray]:
+    """The numbers of the heads that each layer keeps where the given ones are removed; every layer must keep one."""
+    given = [tuple(head) for head in removed]
+    if set(given) - set(head_labels(arch)) or len(set(given)) < len(given):
+        raise fail("heads", given, f"different pairs (layer, head) of a network with heads {arch.heads}")
+    kept = []
+    for layer, count in enumerate(arch.heads):
+        kept.append(np.array([head for head in range(count) if (layer, head) not in given], int))
+        if len(kept[-1]) == 0:
+            raise fail("heads", f"all {count} heads of layer {layer}", "every layer to keep one head or more")
+    return kept
 
 
 def head_scores(arch: Architecture, order_parameter: Any, *, normalise: bool = True) -> HeadScores:

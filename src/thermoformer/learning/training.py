@@ -77,10 +77,11 @@ def train(
     *,
     settings: TrainingSettings | None = None,
     key: KeyLike,
+    start: AttentionNetwork | None = None,
     checkpoint: str | Path | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Training:
-    """A network trained by gradient descent from random weights, queries and keys included.
+    """A network trained by gradient descent, from random weights or from a given network; queries and keys included.
 
     Arguments:
         arch: sizes; the variances play no role.
@@ -89,6 +90,8 @@ def train(
         validation: tokens and labels in the same form.
         settings: the rest; `TrainingSettings()` where absent.
         key: of the initial weights.
+        start: a network of the same sizes to go on from (fine-tuning). Its weights, key sizes and readout are used,
+            and those of the settings and the key play no role; Adam begins anew.
         checkpoint: a file that is rewritten along the way. Where it is there and of the same run, the training goes on
             from it as if it had not been interrupted: to the same bit on the same CPU; a GPU may sum in another order.
         progress: called as progress(steps done, steps in all, message).
@@ -108,7 +111,11 @@ def train(
     if held_out[0].shape[1:] != tokens.shape[1:]:
         raise fail("validation", f"tokens {held_out[0].shape[1:]}", f"{tokens.shape[1:]}, as in batches(0)")
     random = as_key(key)
-    parameters = initial_parameters(arch, tokens.shape[2], settings, random)
+    if start is None:
+        parameters = initial_parameters(arch, tokens.shape[2], settings, random)
+    else:
+        settings = dataclasses.replace(settings, readout=start.readout)
+        parameters = _parameters_of(start, arch, tokens.shape[2])
     fresh = TrainingState(
         0,
         parameters,
@@ -118,7 +125,7 @@ def train(
         np.zeros((0, 3)),
         "",
     )
-    identity = _identity(arch, settings, random)
+    identity = _identity(arch, settings, random) | {"start": None if start is None else start.digest}
     data = [number for pair in ((tokens, labels), held_out) for number in _signature(*pair)]
     file = None if checkpoint is None else Path(checkpoint)
     state = fresh if file is None or not file.exists() else read_checkpoint(file, fresh, identity, data)
@@ -251,13 +258,27 @@ def initial_parameters(arch: Architecture, token_width: int, settings: TrainingS
         deviation * jax.random.normal(one, (heads, settings.key_size, token_width))
         for one, heads in zip(layer_keys, arch.heads * 2, strict=True)
     ]
-    fan_in = _fan_in(arch, token_width)
+    return _divided(arch, weights, tuple(maps[: arch.layers]), tuple(maps[arch.layers :]))
+
+
+def _parameters_of(start: AttentionNetwork, arch: Architecture, token_width: int) -> Parameters:
+    """What is trained, from a network to go on from."""
+    asked = arch.replace(variances=start.arch.variances)  # the variances play no role
+    if start.arch != asked or start.token_width != token_width:
+        got = f"heads {start.arch.heads}, widths {start.arch.widths}, tokens of width {start.token_width}"
+        expected = f"heads {arch.heads}, widths {arch.widths}, tokens of width {token_width}, and the outputs and skips"
+        raise fail("start", got, f"{expected} of arch")
+    return _divided(arch, start.weights, start.queries, start.keys)
+
+
+def _divided(arch: Architecture, weights: Weights, queries: tuple[Array, ...], keys: tuple[Array, ...]) -> Parameters:
+    fan_in = _fan_in(arch, weights.embedding.shape[1])
     parameters = Parameters(
         weights.embedding / fan_in[0],
         tuple(value / root for value, root in zip(weights.values, fan_in[1:-1], strict=True)),
         weights.readout / fan_in[-1],
-        tuple(maps[: arch.layers]),
-        tuple(maps[arch.layers :]),
+        queries,
+        keys,
     )
     return jax.tree.map(lambda array: array.astype(jnp.float32), parameters)
 

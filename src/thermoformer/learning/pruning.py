@@ -1,0 +1,235 @@
+"""Heads removed from a trained network: which go first, and what is left of the accuracy (learning §5, experiments §2).
+
+Given its attention a network is a sum over paths, so every pruned network is a sum of the same path contributions: the
+network runs once on the data, whatever number of head sets is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from .._keys import KeyLike, as_key
+from .._validation import fail, labels_for, one_of, positive_integer
+from .attention_network import AttentionNetwork
+from .evidence import evidence_scores
+from .network import Architecture
+from .order import order_parameter_from_weights
+from .paths import PathFeatures
+from .predictor import Prediction
+from .saddle import solve
+from .scores import HeadScores, head_labels, head_scores, heads_kept
+
+if TYPE_CHECKING:
+    import xarray
+
+Head = tuple[int, int]
+
+
+def gradient_importance(network: AttentionNetwork, x: Any, labels: Any, *, batch: int = 1) -> HeadScores:
+    """|∂ loss/∂ mask| of every head: what the mean squared error feels of a mask that multiplies what the head gives.
+
+    The gradient is that of the mean loss of a batch; its absolute value is averaged over batches, weighted with their
+    sizes. With one example per batch it is the importance of Michel, Levy and Neubig (2019).
+
+    Arguments:
+        x: tokens [example, token, feature].
+        labels: [example], or [example, output].
+        batch: examples in a batch.
+
+    Example:
+        >>> from thermoformer.learning import prior_weights
+        >>> arch, random = Architecture((2,), 5), np.random.default_rng(0)
+        >>> weights = prior_weights(arch, 4, key=0)
+        >>> useless = weights._replace(values=(weights.values[0].at[1].set(0.0),))
+        >>> maps = random.normal(size=(1, 2, 3, 4))
+        >>> x = random.normal(size=(6, 5, 4))
+        >>> scores = gradient_importance(AttentionNetwork(arch, useless, maps, maps), x, np.ones(6))
+        >>> scores[0, 0] > 0, scores[0, 1]
+        (True, 0.0)
+    """
+    parts = np.asarray(network.path_contributions(x))
+    y = labels_for("labels", labels, len(parts), network.arch.outputs)
+    batch = positive_integer("batch", batch)
+    residual = 2 * (parts.sum(axis=-1) - y)
+    heads = network.arch.path_heads()
+    slopes = []
+    for layer, head in head_labels(network.arch):
+        through = parts[..., heads[:, layer] == head].sum(axis=-1)
+        # By example, the mean over outputs: the loss is a mean over both.
+        slope = (residual * through).reshape(len(y), -1).mean(axis=1)
+        sums = np.add.reduceat(slope, np.arange(0, len(slope), batch))
+        slopes.append(np.abs(sums).sum() / len(slope))
+    return HeadScores(head_labels(network.arch), np.array(slopes))
+
+
+def trained_scores(network: AttentionNetwork) -> HeadScores:
+    """`head_scores` of the order parameter that the network's own weights have (learning §5).
+
+    Example:
+        >>> from thermoformer.learning import prior_weights
+        >>> arch = Architecture((2,), 5)
+        >>> maps = np.ones((1, 2, 3, 4))
+        >>> scores = trained_scores(AttentionNetwork(arch, prior_weights(arch, 4, key=0), maps, maps))
+        >>> float(scores.values.max())
+        1.0
+    """
+    return head_scores(network.arch, order_parameter_from_weights(network.arch, network.weights))
+
+
+def removal_order(arch: Architecture, order: Sequence[Head]) -> list[Head]:
+    """The heads of an order that can go one after another: the last head of a layer is passed over.
+
+    Arguments:
+        order: (layer, head) pairs, the first to go first, as `HeadScores.ascending` gives them.
+
+    Example:
+        >>> removal_order(Architecture((2, 2), 5), [(1, 0), (1, 1), (0, 0), (0, 1)])
+        [(1, 0), (0, 0)]
+    """
+    given = [(int(layer), int(head)) for layer, head in order]
+    if set(given) - set(head_labels(arch)) or len(set(given)) < len(given):
+        raise fail("order", given, f"different pairs (layer, head) of a network with heads {arch.heads}")
+    left, gone = list(arch.heads), []
+    for layer, head in given:
+        if left[layer] > 1:
+            left[layer] -= 1
+            gone.append((layer, head))
+    return gone
+
+
+def random_orders(arch: Architecture, count: int, *, key: KeyLike) -> list[list[Head]]:
+    """Orders in which heads may go, drawn at random; none empties a layer.
+
+    Example:
+        >>> [len(order) for order in random_orders(Architecture((4, 4), 5), 3, key=0)]
+        [6, 6, 6]
+    """
+    labels, random = head_labels(arch), np.random.default_rng(np.asarray(jax.random.key_data(as_key(key))))
+    drawn = [random.permutation(len(labels)) for _ in range(positive_integer("count", count))]
+    return [removal_order(arch, [labels[index] for index in one]) for one in drawn]
+
+
+def rescored_order(
+    arch: Architecture, features: PathFeatures, labels: Any, *, temperature: float, score: str = "evidence"
+) -> list[Head]:
+    """The order in which heads go where the theory is solved again, and the heads left are scored again, after each.
+
+    Arguments:
+        features: of all paths.
+        score: "evidence", what `evidence_scores` says, or "order parameter", what `head_scores` of U says.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> xi = rng.normal(size=(40, 3, 5))
+        >>> feats = PathFeatures.from_attentioned_inputs(xi)
+        >>> order = rescored_order(Architecture((3,), 20), feats, np.sign(xi[:, 1, 0]), temperature=0.1)
+        >>> len(order), (0, 1) in order
+        (2, False)
+    """
+    one_of("score", score, ("evidence", "order parameter"))
+    y = labels_for("labels", labels, features.examples, arch.outputs)
+    gone: list[Head] = []
+    while len(gone) < sum(arch.heads) - arch.layers:
+        kept = heads_kept(arch, gone)
+        smaller = arch.replace(heads=tuple(len(layer) for layer in kept))
+        left = features.select(np.flatnonzero(path_factors(arch, gone)))
+        solution = solve(smaller, left, y, temperature=temperature)
+        if score == "evidence":
+            scores = evidence_scores(smaller, left, y, temperature=temperature, solution=solution)
+        else:
+            scores = head_scores(smaller, solution.order_parameter)
+        layer, head = removal_order(smaller, scores.ascending())[0]
+        gone.append((layer, int(kept[layer][head])))
+    return gone
+
+
+def path_factors(arch: Architecture, removed: Sequence[Head]) -> np.ndarray:
+    """What each path is multiplied with where heads are removed: 0 through one of them, else the layers' rescaling.
+
+    Example:
+        >>> path_factors(Architecture((2, 1), 5), [(0, 1)]).round(3).tolist()
+        [1.414, 0.0]
+    """
+    factors = np.ones(arch.paths)
+    for layer, (kept, heads) in enumerate(zip(heads_kept(arch, removed), arch.path_heads().T, strict=True)):
+        scale = np.sqrt(arch.heads[layer] / len(kept))
+        # A path that passes the layer by, number −1, has neither its heads nor its scale.
+        factors *= np.where(heads < 0, 1.0, scale * np.isin(heads, kept))
+    return factors
+
+
+@dataclass(frozen=True, eq=False)
+class PruningCurve:
+    """Accuracies as heads go one after another.
+
+    Fields:
+        heads: the heads removed, in order.
+        accuracy: with none of them removed, with the first, with the first two, and so on.
+        examples: how many examples each accuracy was measured on.
+    """
+
+    heads: tuple[Head, ...]
+    accuracy: np.ndarray
+    examples: int
+
+    @property
+    def error(self) -> np.ndarray:
+        """The binomial standard error of each accuracy."""
+        return np.sqrt(self.accuracy * (1 - self.accuracy) / self.examples)
+
+    def to_xarray(self) -> xarray.Dataset:
+        """`accuracy` and `error` against the number of heads removed."""
+        import xarray
+
+        data = {"accuracy": ("removed", self.accuracy), "error": ("removed", self.error)}
+        return xarray.Dataset(data, {"removed": np.arange(len(self.accuracy))})
+
+
+def pruning_curve(network: AttentionNetwork, order: Sequence[Head], x: Any, labels: Any) -> PruningCurve:
+    """The accuracy of a network as its heads go in an order, each layer rescaled to the heads it has left.
+
+    The last head of a layer is passed over, so that a network of L layers loses at most all heads but L.
+
+    Arguments:
+        order: (layer, head) pairs, the first to go first.
+        x: tokens [example, token, feature].
+        labels: [example], +1 or −1, or [example, output].
+
+    Example:
+        >>> from thermoformer.learning import prior_weights
+        >>> arch, random = Architecture((2, 2), 5), np.random.default_rng(0)
+        >>> queries, keys = random.normal(size=(2, 2, 2, 3, 4))
+        >>> network = AttentionNetwork(arch, prior_weights(arch, 4, key=0), tuple(queries), tuple(keys))
+        >>> x = random.normal(size=(7, 6, 4))
+        >>> curve = pruning_curve(network, trained_scores(network).ascending(), x, np.sign(network.predict(x)))
+        >>> len(curve.heads), float(curve.accuracy[0])
+        (2, 1.0)
+    """
+    gone = removal_order(network.arch, order)
+    accuracy = pruned_accuracies(network, [gone[:count] for count in range(len(gone) + 1)], x, labels)
+    return PruningCurve(tuple(gone), accuracy, len(np.asarray(x)))
+
+
+def pruned_accuracies(network: AttentionNetwork, removed: Sequence[Sequence[Head]], x: Any, labels: Any) -> np.ndarray:
+    """The accuracy of a network without each of the given sets of heads; its paths are computed once.
+
+    Arguments:
+        removed: sets of (layer, head) pairs.
+        x, labels: as in `pruning_curve`.
+
+    Example:
+        >>> from thermoformer.learning import prior_weights
+        >>> arch, maps = Architecture((2,), 5), np.ones((1, 2, 3, 4))
+        >>> network = AttentionNetwork(arch, prior_weights(arch, 4, key=0), maps, maps)
+        >>> pruned_accuracies(network, [[], [(0, 0)], [(0, 1)]], np.ones((4, 3, 4)), np.ones(4)).shape
+        (3,)
+    """
+    factors = [path_factors(network.arch, heads) for heads in removed]
+    parts = np.asarray(network.path_contributions(x))
+    y = labels_for("labels", labels, len(parts), network.arch.outputs)
+    return np.array([Prediction(parts @ one, np.zeros(len(parts))).accuracy(y) for one in factors])

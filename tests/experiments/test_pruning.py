@@ -1,0 +1,226 @@
+"""The pruning experiment on tiny images and a tiny random network: its data, its files, and going on."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+
+import numpy as np
+import pytest
+import xarray as xr
+from small_images import data_folder
+
+from thermoformer.experiments import EXPERIMENTS, pruning, pruning_config, pruning_scores
+from thermoformer.experiments.pruning import pruning_data, run_pruning
+from thermoformer.experiments.pruning_config import MEASURED, SCORES, PruningConfig, pruning_inputs
+from thermoformer.experiments.pruning_report import write_report
+from thermoformer.experiments.pruning_scores import all_codes, code_of, removed_heads
+from thermoformer.experiments.pruning_table import order_curves, rank_correlation, single_drops
+from thermoformer.learning import (
+    Architecture,
+    AttentionNetwork,
+    head_scores,
+    prior_weights,
+    random_orders,
+    save_network,
+)
+
+from .test_page import assert_self_contained
+
+
+def network_file(file, heads=(2, 2), outputs=1):
+    arch, random = Architecture(heads, 4, outputs=outputs), np.random.default_rng(0)
+    maps = [tuple(0.2 * random.normal(size=(count, 3, 64)) for count in heads) for _ in range(2)]
+    return str(save_network(AttentionNetwork(arch, prior_weights(arch, 64, key=0), *maps), file))
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("THERMOFORMER_DATA", str(data_folder(folder, characters=(12, 10))))
+        # Pretended: they would compile a solver for every set of heads, and have tests of their own.
+        patch.setattr(pruning_scores, "rescored_order", lambda arch, *_, **named: random_orders(arch, 1, key=5)[0])
+        patch.setattr(pruning_scores, "evidence_scores", lambda arch, *_, **named: head_scores(arch, np.diag(range(4))))
+        yield PruningConfig(
+            network=network_file(folder / "network.safetensors"),
+            training_sequences=20,
+            validation_sequences=64,
+            test_sequences=128,
+            other_sequences=64,
+            widths=(5,),
+            temperatures=(0.5,),
+            random_orders=6,
+            finetuned_removed=(2,),
+            finetuned_orders=("theory",),
+            finetuned_random=1,
+            finetuning_steps=2,
+            finetuning_batch=8,
+            finetuned_sequences=64,
+            classes=(12, 4, 6),
+        )
+
+
+@pytest.fixture(scope="module")
+def out(tiny, tmp_path_factory):
+    return run_pruning(tiny, tmp_path_factory.mktemp("run")).parent
+
+
+@pytest.fixture(scope="module")
+def dataset(out):
+    return xr.load_dataset(out / "pruning.nc")
+
+
+def test_dataset_has_the_documented_variables(dataset, tiny):
+    sizes = {"part": 4, "subset": 9, "score_name": 4, "head": 4, "width": 1, "temperature": 1}
+    assert dict(dataset.sizes) == sizes | {"order": 8, "removed": 3, "random": 6}
+    assert dataset.accuracy.notnull().all() and ((dataset.accuracy >= 0) & (dataset.accuracy <= 1)).all()
+    assert dataset.score.notnull().all() and (dataset.order_code[:, 0] == 0).all()
+    assert dataset.chosen_width == 5 and dataset.chosen_temperature == 0.5
+    assert all(variable.attrs["long_name"] for variable in dataset.data_vars.values())
+    asked = {0, int(dataset.order_code.sel(order="theory", removed=2)), int(dataset.random_code[0, 2])}
+    measured = dataset.finetuned_accuracy.sel(part=list(MEASURED)).notnull().all("part")
+    assert set(dataset.subset.values[measured.values].tolist()) == asked
+    assert dataset.finetuned_accuracy.sel(part="validation").isnull().all()
+
+
+def test_accuracies_are_those_of_the_networks_without_their_heads(dataset, tiny):
+    inputs = pruning_inputs(tiny)
+    x, y = inputs.tasks["test"].sequences(128)
+    for code in dataset.subset.values.tolist():
+        network = inputs.network.pruned(removed_heads(inputs.heads, code))
+        expected = np.mean(np.sign(network.predict(x)) == y)
+        assert float(dataset.accuracy.sel(part="test", subset=code)) == pytest.approx(expected)
+    whole, lost = float(dataset.accuracy.sel(part="test", subset=0)), single_drops(dataset)
+    without = dataset.accuracy.sel(part="test", subset=[1, 2, 4, 8])
+    np.testing.assert_allclose(lost, 100 * (whole - without))
+
+
+def test_orders_go_head_by_head_and_the_search_is_best_on_validation(dataset):
+    names = [name for name in dataset.order.values.tolist() if name != "search"]
+    for codes in (*dataset.order_code.sel(order=names).values, *dataset.random_code.values):
+        assert [int(code).bit_count() for code in codes] == [0, 1, 2]
+        assert codes[1] & codes[2] == codes[1] and codes[2] not in (0b0011, 0b1100)
+    validation = dataset.accuracy.sel(part="validation")
+    assert float(validation.sel(subset=int(dataset.order_code.sel(order="search")[1]))) == float(
+        validation.sel(subset=[1, 2, 4, 8]).max()
+    )
+    lowest = int(np.argmin(dataset.score.sel(score_name="gradient").values))
+    assert int(dataset.order_code.sel(order="gradient")[1]) == 1 << lowest
+
+
+def test_scores_do_not_know_the_test_labels(dataset, tiny, monkeypatch):
+    """Other test characters and labels of theirs: no score, choice or order may change."""
+    inputs = pruning_inputs(tiny)
+    upside_down = {name: dataclasses.replace(inputs.tasks[name], seed=9) for name in MEASURED}
+    changed = dataclasses.replace(inputs, tasks=inputs.tasks | upside_down)
+    monkeypatch.setattr(pruning, "pruning_inputs", lambda config: changed)
+    again = pruning_data(dataclasses.replace(tiny, finetuned_removed=(), rescored=False))
+    assert not np.array_equal(again.accuracy.sel(part="test"), dataset.accuracy.sel(part="test"))
+    np.testing.assert_array_equal(again.score, dataset.score)
+    names = again.order.values.tolist()
+    np.testing.assert_array_equal(again.order_code, dataset.order_code.sel(order=names))
+
+
+def test_what_is_finished_is_not_done_again(dataset, tiny, out, monkeypatch):
+    def forbidden(*arguments, **named):
+        raise AssertionError("done again")
+
+    for name in ("subset_data", "score_data", "rescored_data", "train"):
+        monkeypatch.setattr(pruning, name, forbidden)
+    again = pruning_data(tiny, folder=out)
+    xr.testing.assert_equal(again.drop_attrs(), dataset.drop_attrs())
+    with pytest.raises(AssertionError, match="done again"), pytest.warns(UserWarning, match="other settings"):
+        pruning_data(dataclasses.replace(tiny, training_sequences=21), folder=out)
+    next(out.glob("subsets-*.nc")).rename(out / "subsets.nc")
+
+
+def test_files(out):
+    assert_self_contained(out / "pruning.html")
+    text = (out / "pruning.html").read_text()
+    for words in ("Rank correlation", "After a short fine-tuning", "There is one random order only", "beats random"):
+        assert words in text
+    for name in ("scores", "curves", "finetuned"):
+        assert (out / f"{name}.png").stat().st_size > 10_000 and (out / f"{name}.svg").exists()
+    with (out / "heads.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["head"] for row in rows] == ["0.0", "0.1", "1.0", "1.1"]
+    with (out / "curves.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert {row["fine_tuned"] for row in rows} == {"yes", "no"}
+    assert [len(row["heads"].split()) for row in rows[:3]] == [0, 1, 2]
+
+
+def test_a_page_without_fine_tuning(dataset, tiny, tmp_path):
+    bare = dataset.assign(finetuned_accuracy=dataset.finetuned_accuracy * np.nan)
+    text = write_report(bare, tiny, tmp_path).read_text()
+    assert "fine-tuning" not in text and not (tmp_path / "finetuned.png").exists()
+
+
+def test_rank_correlation_is_spearmans():
+    from scipy.stats import spearmanr
+
+    random = np.random.default_rng(0)
+    one, two = random.normal(size=(2, 6))
+    two[1] = two[2]
+    found = rank_correlation(one, two)
+    assert found.value == pytest.approx(spearmanr(one, two).statistic)
+    # All 720 pairings of six heads; the best two of them where both sides rise.
+    assert rank_correlation(range(6), range(6)).chance == pytest.approx(2 / 720)
+    assert np.isnan(rank_correlation([1, 1, 1], [1, 2, 3]).value)
+    assert rank_correlation(range(10), range(10)).chance < 0.001
+    with pytest.raises(ValueError, match="second: got 2 numbers; expected 3"):
+        rank_correlation([1, 2, 3], [1, 2])
+
+
+def test_curves_beside_random_orders():
+    table = xr.DataArray([[0.9, 0.7, 0.8]], {"part": ["test"], "subset": [0, 1, 2]}, ("part", "subset"))
+    codes = {"order_code": (("order", "removed"), [[0, 1]]), "random_code": (("random", "removed"), [[0, 1], [0, 2]])}
+    dataset = xr.Dataset({"accuracy": table} | codes, {"order": ["theory"], "removed": [0, 1]})
+    curves = order_curves(dataset, "test", 100)
+    assert float(curves.random_mean[1]) == pytest.approx(0.75)
+    assert float(curves.deviations[0, 1]) == pytest.approx(-0.05 / np.std([0.7, 0.8], ddof=1))
+    assert float(curves.beats[0, 1]) == 0.25 and np.isnan(curves.deviations[0, 0])
+    assert float(curves.error[0, 1]) == pytest.approx(np.sqrt(0.21 / 100))
+
+
+def test_codes():
+    heads = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert all_codes(Architecture((2, 2), 3), heads) == [0, 1, 2, 4, 5, 6, 8, 9, 10]
+    for code in range(16):
+        assert code_of(heads, removed_heads(heads, code)) == code
+
+
+def test_the_usual_sizes_are_settings():
+    assert EXPERIMENTS["pruning"].sweeps
+    assert PruningConfig.quick(seed=3).seed == 3 and PruningConfig.quick().test_sequences >= 4000
+    assert PruningConfig().finetuned_orders[: len(SCORES)] == SCORES
+    assert PruningConfig().settings().steps == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("test_sequences", 0),
+        ("seed", -1),
+        ("widths", ()),
+        ("widths", (0,)),
+        ("temperatures", (0.0,)),
+        ("finetuned_removed", (0,)),
+        ("finetuned_random", 2000),
+        ("finetuned_orders", ("alphabetical",)),
+        ("finetuning_rate", 0),
+    ],
+)
+def test_bad_settings(name, value):
+    with pytest.raises(ValueError, match=f"^{name}: got "):
+        PruningConfig(**{name: value})
+
+
+def test_bad_networks(tiny, tmp_path):
+    for heads, outputs in (((2, 1), 1), ((2, 2), 2)):
+        file = network_file(tmp_path / f"{outputs}.safetensors", heads, outputs)
+        with pytest.raises(ValueError, match="network: got heads .* expected one output, and two heads or more"):
+            pruning_config.pruning_inputs(dataclasses.replace(tiny, network=file))
+    with pytest.raises(ValueError, match="network: got tokens of width 64; expected 192"):
+        pruning_config.pruning_inputs(dataclasses.replace(tiny, channels=3))
