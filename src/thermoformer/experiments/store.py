@@ -1,4 +1,8 @@
-"""Results on disk: one netCDF file per run, with the fingerprint of the config that made it."""
+"""Results on disk: one netCDF file per run, rewritten whole after each finished seed.
+
+A run that is killed keeps its finished seeds, and the same run started again goes on from there. A file belongs to the
+config that made it: the file carries the config's fingerprint.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +10,60 @@ import dataclasses
 import hashlib
 import json
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
+from .._validation import fail
+
 ENGINE = "h5netcdf"
 
-# Raise it when the variables of a file or the meaning of a seed change.
+# Raise it when the variables of a file or the meaning of a seed change: files from before are then set aside.
 FORMAT = 1
 
 
-def fingerprint(config: Any) -> str:
+def fingerprint(config: Any, *, apart_from: tuple[str, ...] = ()) -> str:
     """A short hash of a config record: equal configs, equal hashes.
 
     Arguments:
         config: a dataclass of plain values.
+        apart_from: fields that do not change any single seed's numbers, such as how many seeds there are.
 
     Example:
         >>> from dataclasses import dataclass
         >>> @dataclass(frozen=True)
         ... class Config:
         ...     width: int
-        >>> fingerprint(Config(10)) == fingerprint(Config(10)) != fingerprint(Config(20))
+        ...     seeds: int
+        >>> fingerprint(Config(10, 2), apart_from=("seeds",)) == fingerprint(Config(10, 5), apart_from=("seeds",))
         True
     """
-    text = json.dumps([FORMAT, type(config).__name__, dataclasses.asdict(config)], sort_keys=True)
+    fields = {name: value for name, value in dataclasses.asdict(config).items() if name not in apart_from}
+    text = json.dumps([FORMAT, type(config).__name__, fields], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def load(file: Path, config_hash: str) -> xr.Dataset | None:
+    """What an earlier run with this config finished, or nothing; a file of another config is set aside, and says so."""
+    if not file.exists():
+        return None
+    try:
+        dataset = xr.load_dataset(file, engine=ENGINE)
+    except (OSError, ValueError, KeyError) as error:
+        raise fail(
+            "out", f"{file}, which cannot be read as netCDF ({error})", "another folder, or none there"
+        ) from error
+    found = dataset.attrs.get("config_hash")
+    if found is None:
+        raise fail("out", f"{file}, which no experiment wrote", "another folder, or no such file there")
+    if found == config_hash:
+        return dataset
+    aside = file.with_name(f"{file.stem}-{found}{file.suffix}")
+    os.replace(file, aside)
+    warnings.warn(f"{file} holds a run with other settings: kept as {aside.name}, starting anew", stacklevel=2)
+    return None
 
 
 def save(dataset: xr.Dataset, file: Path, config_hash: str) -> None:
