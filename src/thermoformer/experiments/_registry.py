@@ -77,7 +77,7 @@ EXPERIMENTS = {
         ),
         Experiment(
             name="one-shot",
-            summary="One-shot images with the frozen heads of a trained network: which width does best, which paths matter",
+            summary="One-shot images, frozen heads of a trained network: which width does best, which paths count",
             quick_time="about two minutes",
             module="one_shot",
             sweeps=True,
