@@ -103,6 +103,7 @@ EXPERIMENTS = {
             quick_time="about two minutes",
             module="pruning",
             sweeps=True,
+            trains=True,
         ),
         Experiment(
             name="trajectories",

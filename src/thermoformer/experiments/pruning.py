@@ -12,9 +12,11 @@ import xarray as xr
 
 from .._progress import Progress, inside, silent
 from .._validation import fail
-from ..learning import Prediction, pruned_accuracies, train
+from ..learning import Prediction, pruned_accuracies
+from ..learning import train as train_network
 from . import store
 from .executor import HERE, Executor
+from .one_shot_training import trained_network
 from .pruning_config import MEASURED, ORDERS, PruningConfig, PruningInputs, pruning_inputs, sequences
 from .pruning_scores import all_codes, order_codes, removed_heads, rescored_data, score_data
 from .sweeping import config_of, record_of, swept
@@ -40,10 +42,19 @@ MOST_HEADS = 12
 
 
 def run(
-    out: Path, *, quick: bool = False, seed: int = 0, executor: Executor = HERE, progress: Progress | None = None
+    out: Path,
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    train: bool = False,
+    executor: Executor = HERE,
+    progress: Progress | None = None,
 ) -> Path:
     """The experiment at its usual or quick size; returns the path of its page (see `Experiment.run`)."""
     config = PruningConfig.quick(seed=seed) if quick else PruningConfig(seed=seed)
+    if train:
+        file, training = trained_network(out / "training", quick=quick, seed=seed, progress=progress)
+        config = config.with_network(file, training)
     return run_pruning(config, out, executor=executor, progress=progress)
 
 
@@ -165,7 +176,7 @@ def finetuned_network(subset: int, config: Mapping[str, Any]) -> xr.Dataset:
     inputs = pruning_inputs(settings)
     smaller = inputs.network.without(removed_heads(inputs.heads, subset))
     batch = settings.finetuning_batch
-    trained = train(
+    trained = train_network(
         smaller.arch,
         lambda number: inputs.tasks["fine-tuning"].batch(number, batch),
         sequences(settings, "validation", min(512, settings.validation_sequences)),

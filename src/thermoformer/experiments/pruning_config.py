@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,13 @@ class PruningConfig:
         small |= {"finetuned_orders": ("theory",), "finetuning_steps": 40, "finetuning_batch": 32}
         small |= {"finetuned_sequences": 1024} | changes
         return cls(**small)
+
+    def with_network(self, file: Path, training: OneShotTrainingConfig) -> PruningConfig:
+        """The config on a network of one's own and on the parts of the characters that it was trained with."""
+        same = {name: getattr(training, name) for name in ("channels", "classes", "characters")}
+        removed = sum(training.heads) - len(training.heads)  # one head stays in each layer
+        counts = tuple(count for count in self.finetuned_removed if count <= removed)
+        return dataclasses.replace(self, network=str(file.resolve()), finetuned_removed=counts, **same)
 
     def measured_on(self, part: str) -> int:
         """How many sequences of a part networks as pruned are measured on."""
