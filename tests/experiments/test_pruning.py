@@ -11,6 +11,7 @@ import xarray as xr
 from small_images import data_folder
 
 from thermoformer.experiments import EXPERIMENTS, pruning, pruning_config, pruning_scores
+from thermoformer.experiments.one_shot_training import OneShotTrainingConfig
 from thermoformer.experiments.pruning import pruning_data, run_pruning
 from thermoformer.experiments.pruning_config import MEASURED, SCORES, PruningConfig, pruning_inputs
 from thermoformer.experiments.pruning_report import write_report
@@ -126,7 +127,7 @@ def test_what_is_finished_is_not_done_again(dataset, tiny, out, monkeypatch):
     def forbidden(*arguments, **named):
         raise AssertionError("done again")
 
-    for name in ("subset_data", "score_data", "rescored_data", "train"):
+    for name in ("subset_data", "score_data", "rescored_data", "train_network"):
         monkeypatch.setattr(pruning, name, forbidden)
     again = pruning_data(tiny, folder=out)
     xr.testing.assert_equal(again.drop_attrs(), dataset.drop_attrs())
@@ -224,3 +225,15 @@ def test_bad_networks(tiny, tmp_path):
             pruning_config.pruning_inputs(dataclasses.replace(tiny, network=file))
     with pytest.raises(ValueError, match="network: got tokens of width 64; expected 192"):
         pruning_config.pruning_inputs(dataclasses.replace(tiny, channels=3))
+
+
+def test_a_network_of_ones_own_is_trained_first(tiny, tmp_path, monkeypatch):
+    """At fewer heads fine-tuning stops where one head is left in each layer."""
+    training = OneShotTrainingConfig.quick(classes=(12, 4, 6), characters=22)
+    file, seen = tmp_path / "training" / "network.safetensors", []
+    monkeypatch.setattr(pruning, "trained_network", lambda folder, **given: (file, training))
+    monkeypatch.setattr(pruning, "run_pruning", lambda config, out, **given: seen.append(config) or out / "page")
+    assert EXPERIMENTS["pruning"].run(tmp_path, train=True) == tmp_path / "page"
+    (config,) = seen
+    assert config.network == str(file) and config.characters == 22 and config.classes == (12, 4, 6)
+    assert config.finetuned_removed == (2,)
