@@ -10,7 +10,8 @@ import pytest
 import xarray as xr
 
 from thermoformer.experiments import EXPERIMENTS, Executor, console_progress, markov
-from thermoformer.experiments.markov import FOUR_PATHS, TWO_PATHS, MarkovConfig, gp_references, markov_data, run_markov
+from thermoformer.experiments.markov import gp_references, markov_data, run_markov
+from thermoformer.experiments.markov_config import FOUR_PATHS, TWO_PATHS, MarkovConfig
 from thermoformer.experiments.markov_published import compare
 from thermoformer.experiments.markov_report import write_report
 from thermoformer.experiments.sampled import FINITE_WIDTH_NAMES as FINITE_WIDTH

@@ -11,7 +11,8 @@ import xarray as xr
 
 from thermoformer._progress import inside
 from thermoformer.experiments import EXPERIMENTS, residuals
-from thermoformer.experiments.markov import FOUR_PATHS, sequences_and_attention
+from thermoformer.experiments.markov import sequences_and_attention
+from thermoformer.experiments.markov_config import FOUR_PATHS
 from thermoformer.experiments.residuals import ResidualsConfig, normalised_tokens, residuals_data, run_residuals
 from thermoformer.experiments.residuals_table import EXACT_KINDS, INPUT_NORM, KINDS, NORM_INSIDE, PLAIN, SKIPS, slug
 from thermoformer.experiments.sweeping import record_of

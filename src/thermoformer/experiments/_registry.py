@@ -21,7 +21,6 @@ class Experiment:
         summary: one line on what it shows.
         quick_time: about how long the quick size takes on two cores.
         module: the module of this package with its `run`.
-        sweeps: whether it scans parameters, and so can run on other executors.
         trains: whether it starts from a trained network, and so can train one of its own first.
     """
 
@@ -29,7 +28,6 @@ class Experiment:
     summary: str
     quick_time: str
     module: str
-    sweeps: bool = False
     trains: bool = False
 
     def run(
@@ -49,14 +47,10 @@ class Experiment:
             quick: the small size.
             seed: all random numbers follow from it.
             train: first train a network (into the folder `training` of `out`), for experiments that start from one.
-            executor: where its points run, for experiments that are sweeps.
+            executor: where its points run.
             progress: called as progress(done, total, message) along the way.
         """
-        given: dict[str, Any] = {"quick": quick, "seed": seed, "progress": progress}
-        if self.sweeps:
-            given["executor"] = executor
-        elif executor != HERE:
-            raise fail("executor", executor.name, f"local: {self.name} is one piece of work, not a sweep")
+        given: dict[str, Any] = {"quick": quick, "seed": seed, "executor": executor, "progress": progress}
         if self.trains:
             given["train"] = train
         elif train:
@@ -73,14 +67,12 @@ EXPERIMENTS = {
             summary="Hidden-Markov classification: narrow networks find the good attention path, wide ones do not",
             quick_time="about a minute and a half",
             module="markov",
-            sweeps=True,
         ),
         Experiment(
             name="one-shot",
             summary="One-shot images, frozen heads of a trained network: which width does best, which paths count",
             quick_time="about two minutes",
             module="one_shot",
-            sweeps=True,
             trains=True,
         ),
         Experiment(
@@ -88,21 +80,18 @@ EXPERIMENTS = {
             summary="Which width is wide enough: every theory against the exact posterior and sampled networks",
             quick_time="two to three minutes",
             module="width_convergence",
-            sweeps=True,
         ),
         Experiment(
             name="residuals",
             summary="Skips and layer norm: where the theory of paths holds, and by how much it misses elsewhere",
             quick_time="about three minutes",
             module="residuals",
-            sweeps=True,
         ),
         Experiment(
             name="pruning",
             summary="Heads pruned from a trained network: do the theory's scores say which can go?",
             quick_time="about two minutes",
             module="pruning",
-            sweeps=True,
             trains=True,
         ),
         Experiment(
@@ -110,35 +99,30 @@ EXPERIMENTS = {
             summary="Attention fed on its own output at six temperatures: a closed curve, cycles, and chaos",
             quick_time="about half a minute",
             module="trajectories",
-            sweeps=True,
         ),
         Experiment(
             name="orbit-diagram",
             summary="From hot to cold: where the network ends, with its Lyapunov exponents below; β from 0 to 3",
             quick_time="about half a minute",
             module="orbit_diagram",
-            sweeps=True,
         ),
         Experiment(
             name="orbit-diagram-zoom",
             summary="The same about the way into chaos; β from 1.24 to 1.28",
             quick_time="about 20 seconds",
             module="orbit_diagram_zoom",
-            sweeps=True,
         ),
         Experiment(
             name="phase-diagram",
             summary="Order and chaos over the temperatures of output and attention",
             quick_time="about 20 seconds",
             module="phase_diagram",
-            sweeps=True,
         ),
         Experiment(
             name="finite-size",
             summary="How many bits make a mean field: finite networks keep to it within one over the root of N",
             quick_time="about 20 seconds",
             module="finite_size",
-            sweeps=True,
         ),
     )
 }

@@ -16,11 +16,10 @@ from .._progress import Progress, inside, silent
 from .._validation import fail, nonnegative_integer, positive_integer
 from ..dynamics import Features, FiniteNetwork, orbit
 from ..sweeps import resumable
-from . import store
 from .executor import HERE, Executor
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model
 from .sampled import whole_key
-from .sweeping import config_of, record_of, swept
+from .sweeping import config_of, finished, record_of, swept
 
 FORMS = ("classes", "bits")
 
@@ -95,12 +94,7 @@ def run_finite_size(
 
     out, progress = Path(out), progress or silent
     dataset = finite_size_data(config, folder=out / "sweep", executor=executor, progress=progress)
-    store.save(dataset, out / "finite_size.nc", store.fingerprint(config))
-    steps = len(config.bits)
-    progress(steps, steps, "figure and page")
-    page = write_report(dataset, config, out)
-    progress(steps, steps, "done")
-    return page
+    return finished(dataset, config, out / "finite_size.nc", write_report, points=len(config.bits), progress=progress)
 
 
 def finite_size_data(

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from .. import figures
 from ..figures import styled
-from .markov import MarkovConfig
+from .markov_config import MarkovConfig
 from .markov_published import published_accuracies
 
 # What comes first in the legend; the Gaussian processes follow.

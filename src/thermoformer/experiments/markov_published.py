@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import xarray as xr
 
-from .markov import MarkovConfig
+from .markov_config import MarkovConfig
 
 # Test accuracy in %, one seed (experiments §1); infinite width is the Gaussian process.
 _WIDTHS = (10, 30, 50, 100, 300, 500, 1000, np.inf)

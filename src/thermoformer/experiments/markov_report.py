@@ -10,7 +10,7 @@ import xarray as xr
 
 from .. import figures
 from . import page
-from .markov import MarkovConfig, MarkovVariant
+from .markov_config import MarkovConfig, MarkovVariant
 from .markov_figures import draw_accuracy, draw_kernels, draw_label_overlap, draw_order_parameters, width_name
 from .markov_published import SAMPLERS, Comparison, compare, published_overlaps
 from .sampled import not_mixed

@@ -15,7 +15,7 @@ import xarray as xr
 
 from .._progress import Progress, silent
 from ..learning import Architecture
-from . import store
+from ..learning.scores import head_labels, head_name
 from .executor import HERE, Executor
 from .one_shot_config import OneShotConfig
 from .one_shot_overlap import correlations
@@ -30,7 +30,7 @@ from .one_shot_points import (
     one_shot_trained,
 )
 from .one_shot_training import trained_network
-from .sweeping import swept
+from .sweeping import finished, swept
 
 
 def run(
@@ -65,11 +65,7 @@ def run_one_shot(
     out = Path(out)
     progress = progress or silent
     dataset = one_shot_data(config, folder=out / "sweep", executor=executor, progress=progress)
-    store.save(dataset, out / "one_shot.nc", store.fingerprint(config))
-    progress(1, 1, "figures and page")
-    page = write_report(dataset, config, out)
-    progress(1, 1, "done")
-    return page
+    return finished(dataset, config, out / "one_shot.nc", write_report, points=1, progress=progress)
 
 
 def one_shot_data(
@@ -209,12 +205,12 @@ def _described(dataset: xr.Dataset, config: OneShotConfig) -> xr.Dataset:
     """The Dataset with its coordinates, long names and the config it came from."""
     heads = tuple(int(count) for count in dataset.heads.values)
     dataset = dataset.drop_vars("heads")
-    numbers = [[str(head + 1) for head in range(count)] for count in heads]
-    paths = list(Architecture(heads, 1).path_names(numbers))
+    arch = Architecture(heads, 1)
+    paths = list(arch.path_names())
     dataset = dataset.assign_coords(
         path=paths,
         other_path=paths,
-        head=[f"{layer + 1}.{head}" for layer, names in enumerate(numbers) for head in names],
+        head=[head_name(label) for label in head_labels(arch)],
         component=np.arange(1, config.components + 1),
     )
     dataset.width.attrs["long_name"] = "width N; infinite: Gaussian process"

@@ -20,7 +20,6 @@ from ..learning import (
     Architecture,
     AttentionNetwork,
     PathFeatures,
-    Prediction,
     SamplingWarning,
     Solution,
     gaussian_process,
@@ -43,12 +42,12 @@ _EVERY_POINT: dict[str, Any] = {"widths": (1,), "temperatures": (1.0,), "exact_d
 
 
 class FrozenHeads(NamedTuple):
-    """What the theory learns from: the network, and of every part the features, labels and the network's outputs."""
+    """What the theory learns from: the network, and of every part its features, labels and the network's accuracy."""
 
     network: AttentionNetwork
     features: dict[str, PathFeatures]
     labels: dict[str, np.ndarray]
-    outputs: dict[str, np.ndarray]
+    accuracy: dict[str, float]
 
     def architecture(self, width: int, config: OneShotConfig) -> Architecture:
         """The theory's network: the trained one's heads, with a width and prior variances of its own."""
@@ -107,13 +106,14 @@ def _frozen_heads(config: OneShotConfig, _checksum: str) -> FrozenHeads:
         "validation": config.validation_sequences,
         "test": config.test_sequences,
     }
-    features, labels, outputs = {}, {}, {}
+    features, labels, accuracy = {}, {}, {}
     for part, task in tasks.items():
         report(0, 1, f"features: {part}")
         x, signs = task.sequences(counts[part])
         features[part], labels[part] = network.path_features(x), signs.astype(float)
-        outputs[part] = np.asarray(network.predict(x)) if part in PARTS else np.zeros(0)
-    return FrozenHeads(network, features, labels, outputs)
+        if part in PARTS:
+            accuracy[part] = network.accuracy(x, labels[part])
+    return FrozenHeads(network, features, labels, accuracy)
 
 
 def _given(record: Mapping[str, Any]) -> tuple[OneShotConfig, FrozenHeads]:
@@ -171,10 +171,9 @@ def one_shot_trained(seed: int, config: Mapping[str, Any]) -> xr.Dataset:
     """
     _, heads = _given(config)
     order = _trained_order_parameter(heads)
-    accuracy = [Prediction(heads.outputs[part], heads.outputs[part]).accuracy(heads.labels[part]) for part in PARTS]
     return xr.Dataset(
         {
-            "trained_accuracy": ("part", accuracy),
+            "trained_accuracy": ("part", [heads.accuracy[part] for part in PARTS]),
             "trained_order_parameter": (("path", "other_path"), order),
             "trained_head_score": ("head", head_scores(heads.network.arch, order).values),
             "trained_width": heads.network.arch.widths[0],

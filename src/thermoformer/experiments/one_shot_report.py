@@ -57,8 +57,8 @@ _CHOICES = (
     "in a third way the evidence chooses their product too, together with τ."
 )
 _ORDER = (
-    "Order parameter U between paths. A path is named by its heads, counted from 1: that of layer 1, then that of "
-    "layer 2. {exact}Trained weights: the Gram matrix of the effective path weights of the trained network, N = "
+    "Order parameter U between paths. A path is named by its heads, counted from 0: that of layer 0, then that of "
+    "layer 1. {exact}Trained weights: the Gram matrix of the effective path weights of the trained network, N = "
     "{width}. All are scaled to the same trace."
 )
 _FEWER = (

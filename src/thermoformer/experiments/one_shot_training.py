@@ -213,12 +213,11 @@ def one_shot_tasks(config: OneShotTrainingConfig, parts: dict[str, ImageClasses]
 
 def one_shot_accuracy(network: AttentionNetwork, task: OneShotTask, sequences: int) -> float:
     """The part of so many sequences of a task whose label has the sign of the network's output."""
-    right = 0
+    right = 0.0
     for start in range(0, sequences, _BATCH_OF_SEQUENCES):
         count = min(_BATCH_OF_SEQUENCES, sequences - start)
         x, labels = task.batch(start // _BATCH_OF_SEQUENCES)
-        predicted = np.asarray(network.predict(x))[:count]
-        right += int(np.sum(np.where(predicted >= 0, 1.0, -1.0) == np.asarray(labels)[:count]))
+        right += count * network.accuracy(x[:count], np.asarray(labels)[:count])
     return right / sequences
 
 

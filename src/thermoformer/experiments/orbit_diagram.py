@@ -18,10 +18,9 @@ from .._validation import fail, nonnegative_integer, positive_integer, positive_
 from ..dynamics import Bifurcation, MeanField, Window, bifurcation_point, orbit
 from ..dynamics import orbit_diagram as diagram_of
 from ..sweeps import resumable
-from . import store
 from .executor import HERE, Executor
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model, paper_start, usual_parts
-from .sweeping import config_of, record_of, swept
+from .sweeping import config_of, finished, record_of, swept
 
 # The 4-cycle of the positions is stable at one end and unstable at the other.
 BIFURCATION_BRACKET, POSITIONS = (1.24, 1.25), 4
@@ -109,13 +108,13 @@ def run_orbit_diagram(
 
     out, progress = Path(out), progress or silent
     dataset = orbit_diagram_data(config, folder=out / "sweep", executor=executor, progress=progress)
-    store.save(dataset, out / "orbit_diagram.nc", store.fingerprint(config))
     progress(config.count, config.count, "bifurcation")
     point = neimark_sacker(config)
-    progress(config.count, config.count, "figures and page")
-    page = write_report(dataset, point, config, out)
-    progress(config.count, config.count, "done")
-    return page
+
+    def write(dataset: xr.Dataset, config: OrbitDiagramConfig, folder: Path) -> Path:
+        return write_report(dataset, point, config, folder)
+
+    return finished(dataset, config, out / "orbit_diagram.nc", write, points=config.count, progress=progress)
 
 
 def orbit_diagram_data(

@@ -18,10 +18,9 @@ from .._validation import fail, nonnegative_integer, positive_integer
 from ..dynamics import Window
 from ..dynamics import phase_diagram as diagram_of
 from ..sweeps import resumable
-from . import store
 from .executor import HERE, Executor
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model, paper_start, usual_parts
-from .sweeping import config_of, record_of, swept
+from .sweeping import config_of, finished, record_of, swept
 
 
 @dataclass(frozen=True)
@@ -94,12 +93,7 @@ def run_phase_diagram(
 
     out, progress = Path(out), progress or silent
     dataset = phase_diagram_data(config, folder=out / "sweep", executor=executor, progress=progress)
-    store.save(dataset, out / "phase_diagram.nc", store.fingerprint(config))
-    points = config.count**2
-    progress(points, points, "figures and page")
-    page = write_report(dataset, config, out)
-    progress(points, points, "done")
-    return page
+    return finished(dataset, config, out / "phase_diagram.nc", write_report, points=config.count**2, progress=progress)
 
 
 def phase_diagram_data(

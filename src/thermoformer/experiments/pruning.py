@@ -12,14 +12,14 @@ import xarray as xr
 
 from .._progress import Progress, inside, silent
 from .._validation import fail
-from ..learning import Prediction, pruned_accuracies
+from ..learning import pruned_accuracies
 from ..learning import train as train_network
 from . import store
 from .executor import HERE, Executor
 from .one_shot_training import trained_network
 from .pruning_config import MEASURED, ORDERS, PruningConfig, PruningInputs, pruning_inputs, sequences
 from .pruning_scores import all_codes, order_codes, removed_heads, rescored_data, score_data
-from .sweeping import config_of, record_of, swept
+from .sweeping import config_of, finished, record_of, swept
 
 # Fields that change no number of the plain accuracies, of the scores, or of one fine-tuned network.
 _OF_FINETUNING = tuple(name.name for name in dataclasses.fields(PruningConfig) if name.name.startswith("finetun"))
@@ -72,11 +72,7 @@ def run_pruning(
 
     out, report = Path(out), progress or silent
     dataset = pruning_data(config, folder=out, executor=executor, progress=report)
-    store.save(dataset, out / "pruning.nc", store.fingerprint(config))
-    report(1, 1, "figures and page")
-    page = write_report(dataset, config, out)
-    report(1, 1, "done")
-    return page
+    return finished(dataset, config, out / "pruning.nc", write_report, points=1, progress=report)
 
 
 def pruning_data(
@@ -187,14 +183,8 @@ def finetuned_network(subset: int, config: Mapping[str, Any]) -> xr.Dataset:
     )
     found = []
     for name in MEASURED:
-        x, y = sequences(settings, name, settings.finetuned_sequences)
-        found.append(_accuracy(trained.network.predict(x), y))
+        found.append(trained.network.accuracy(*sequences(settings, name, settings.finetuned_sequences)))
     return xr.Dataset({"finetuned_accuracy": ("part", found)}, {"part": list(MEASURED)})
-
-
-def _accuracy(predicted: Any, labels: np.ndarray) -> float:
-    mean = np.asarray(predicted)
-    return Prediction(mean, np.zeros_like(mean)).accuracy(labels)
 
 
 def _codes_to_finetune(config: PruningConfig, orders: xr.Dataset) -> list[int]:

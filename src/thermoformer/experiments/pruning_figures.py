@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from .. import figures
 from ..figures import styled
+from ..learning.scores import head_of
 from .pruning_config import MEASURED, SCORES, PruningConfig
-from .pruning_scores import head_of
 from .pruning_table import binomial_error, order_curves, rank_correlation, single_drops
 
 TITLES = {"test": "test characters", "fashion-mnist": "Fashion-MNIST", "mnist": "MNIST"}

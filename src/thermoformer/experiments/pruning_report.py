@@ -10,13 +10,14 @@ import xarray as xr
 
 from .. import figures
 from ..figures.pruning import ORDER_LABELS
+from ..learning.scores import head_name, head_of
 from . import page
+from .one_shot_training import PUBLISHED_ACCURACY
 from .pruning_config import MEASURED, SCORES, PruningConfig
 from .pruning_figures import SCORE_NAMES, TITLES, draw_curves, draw_finetuned, draw_scores
-from .pruning_scores import head_name, head_of, removed_heads
+from .pruning_scores import removed_heads
 from .pruning_table import (
     PUBLISHED_SINGLE,
-    PUBLISHED_TRAINED,
     binomial_error,
     order_curves,
     rank_correlation,
@@ -144,7 +145,7 @@ def _heads_table(dataset: xr.Dataset, config: PruningConfig) -> str:
         others = [f"{dataset.score.sel(score_name=name).values[index]:.2f}" for name in SCORES[1:]]
         line = [names[index], f"{scores[index]:.2f}", *others, ours, str(published[place])]
         lines.append([cell.replace("-", "−") for cell in line])
-    lines.append(["all heads", "", "", "", "", f"{whole:.1f}", f"{PUBLISHED_TRAINED}" if published[0] else ""])
+    lines.append(["all heads", "", "", "", "", f"{whole:.1f}", f"{PUBLISHED_ACCURACY}" if published[0] else ""])
     header = ["head removed", *(SCORE_NAMES[name] for name in SCORES), "accuracy, %", "published"]
     caption = (
         "In ascending score of the theory. The published network is another one, with heads of its own: its accuracies "
@@ -159,7 +160,7 @@ def _correlations(dataset: xr.Dataset) -> str:
     for name in SCORES:
         found = rank_correlation(dataset.score.sel(score_name=name).values, drops)
         texts.append(f"{SCORE_NAMES[name]} {found.value:.2f} (p = {found.chance:.2g})")
-    published = rank_correlation(range(len(PUBLISHED_SINGLE)), [PUBLISHED_TRAINED - one for one in PUBLISHED_SINGLE])
+    published = rank_correlation(range(len(PUBLISHED_SINGLE)), [PUBLISHED_ACCURACY - one for one in PUBLISHED_SINGLE])
     text = (
         f"Rank correlation with the accuracy lost: {'; '.join(texts)}. In the published network, score of the theory: "
         f"{published.value:.2f} (p = {published.chance:.2g}). In an earlier network of ours, 81.2 % on test "

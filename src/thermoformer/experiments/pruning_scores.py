@@ -21,20 +21,10 @@ from ..learning import (
     trained_scores,
 )
 from ..learning.network import Architecture
+from ..learning.scores import head_name
 from .pruning_config import RESCORED, SCORES, PruningConfig, PruningInputs
 
 Head = tuple[int, int]
-
-
-def head_name(head: Head) -> str:
-    """How a head is called in data and figures: layer and head, counted from 0."""
-    return f"{head[0]}.{head[1]}"
-
-
-def head_of(name: str) -> Head:
-    """The head that `head_name` named."""
-    layer, head = name.split(".")
-    return int(layer), int(head)
 
 
 def code_of(heads: Sequence[Head], removed: Sequence[Head]) -> int:

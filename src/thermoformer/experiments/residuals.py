@@ -26,12 +26,12 @@ from .._validation import fail, positive_integer, positive_number, real_array
 from ..learning import Architecture, PathFeatures, Posterior, Prediction, SamplingWarning, sample_weights, solve
 from ..learning.comparison import Comparison
 from ..sweeps import resumable
-from . import store
 from .executor import HERE, Executor
-from .markov import FOUR_PATHS, MarkovConfig, sequences_and_attention
+from .markov import sequences_and_attention
+from .markov_config import FOUR_PATHS, MarkovConfig
 from .residuals_table import EXACT_KINDS, INPUT_NORM, KINDS, NORM_INSIDE, PLAIN, SKIPS, long_name, point_data
 from .sampled import SAMPLED, beside_theory, whole_key
-from .sweeping import config_of, record_of, swept
+from .sweeping import config_of, finished, record_of, swept
 from .threads import in_threads, usual_workers, within
 from .width_convergence import duration
 
@@ -160,12 +160,9 @@ def run_residuals(
     out = Path(out)
     progress = progress or silent
     dataset = residuals_data(config, folder=out / "sweep", executor=executor, progress=progress)
-    store.save(dataset, out / "residuals.nc", store.fingerprint(config))
-    steps = config.seeds * len(config.widths)
-    progress(steps, steps, "figures and page")
-    page = write_report(dataset, config, out)
-    progress(steps, steps, "done")
-    return page
+    return finished(
+        dataset, config, out / "residuals.nc", write_report, points=config.seeds * len(config.widths), progress=progress
+    )
 
 
 def residuals_data(

@@ -11,7 +11,7 @@ import xarray as xr
 
 from ..learning import Posterior, Solution, head_scores
 from ..learning.comparison import Comparison
-from .markov import FOUR_PATHS
+from .markov_config import FOUR_PATHS
 from .sampled import EXACT, SAMPLED, THEORY
 
 PLAIN, SKIPS, INPUT_NORM, NORM_INSIDE = KINDS = ("plain", "skips", "skips, input norm", "skips, norm inside")

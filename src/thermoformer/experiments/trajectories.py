@@ -17,10 +17,9 @@ from .._progress import Progress, inside, silent
 from .._validation import fail, nonnegative_integer, positive_integer
 from ..dynamics import REGIMES, Window, attractors, kaplan_yorke_dimension, orbit, regime
 from ..sweeps import resumable
-from . import store
 from .executor import HERE, Executor
 from .paper_dynamics import EPSILON, GAMMA, check_numbers, paper_model, paper_start
-from .sweeping import config_of, record_of, swept
+from .sweeping import config_of, finished, record_of, swept
 from .threads import within
 
 # Exponents below this count as 0 in the dimension: on a torus the leading one is 0 but for rounding.
@@ -91,12 +90,7 @@ def run_trajectories(
 
     out, progress = Path(out), progress or silent
     dataset = trajectories_data(config, folder=out / "sweep", executor=executor, progress=progress)
-    store.save(dataset, out / "trajectories.nc", store.fingerprint(config))
-    steps = len(config.betas)
-    progress(steps, steps, "figures and page")
-    page = write_report(dataset, config, out)
-    progress(steps, steps, "done")
-    return page
+    return finished(dataset, config, out / "trajectories.nc", write_report, points=len(config.betas), progress=progress)
 
 
 def trajectories_data(

@@ -23,10 +23,11 @@ from ..learning.comparison import METHODS, Comparison, compare
 from ..sweeps import resumable
 from . import store
 from .executor import HERE, Executor
-from .markov import FOUR_PATHS, MarkovConfig, path_features
+from .markov import path_features
+from .markov_config import FOUR_PATHS, MarkovConfig
 from .one_path import QUANTITIES, OnePathConfig, check_seed, check_widths, one_path_data
 from .sampled import EXACT, SAMPLED, whole_key
-from .sweeping import config_of, record_of, swept
+from .sweeping import config_of, finished, record_of, swept
 from .threads import in_threads, usual_workers, within
 
 REFERENCES = (EXACT, SAMPLED)
@@ -150,12 +151,12 @@ def run_width_convergence(
     one_path = one_path_data(config.one_path, folder=out / "sweep_one_path", **where)
     store.save(one_path, out / "one_path.nc", store.fingerprint(config.one_path))
     markov = width_convergence_data(config, folder=out / "sweep", **where)
-    store.save(markov, out / "width_convergence.nc", store.fingerprint(config))
-    steps = config.seeds * len(config.widths)
-    progress(steps, steps, "figures and page")
-    page = write_report(markov, one_path, config, out)
-    progress(steps, steps, "done")
-    return page
+    points = config.seeds * len(config.widths)
+
+    def write(dataset: xr.Dataset, config: WidthConvergenceConfig, folder: Path) -> Path:
+        return write_report(dataset, one_path, config, folder)
+
+    return finished(markov, config, out / "width_convergence.nc", write, points=points, progress=progress)
 
 
 def width_convergence_data(

@@ -22,6 +22,7 @@ from .._validation import fail, one_of, positive_integer, real_array
 from .network import READOUTS, Architecture, Weights, check_weights, network_output
 from .path_network import scaled_path_vectors
 from .paths import PathFeatures, path_weights
+from .predictor import Prediction
 from .scores import heads_kept
 
 # Numbers that one chunk of examples may hold at a time: 128 MiB of float64.
@@ -113,6 +114,16 @@ class AttentionNetwork:
             for part in self._chunks(x, chunk)
         ]
         return jnp.concatenate(parts)
+
+    def accuracy(self, x: Any, labels: Any) -> float:
+        """The part of labels that the sign of f has, or its largest output (see `Prediction.accuracy`).
+
+        Arguments:
+            x: tokens [example, token, feature].
+            labels: ±1 [example], or [example, output].
+        """
+        outputs = np.asarray(self.predict(x))
+        return Prediction(outputs, np.zeros(len(outputs))).accuracy(labels)
 
     def path_features(self, x: Any, *, chunk: int | None = None) -> PathFeatures:
         """The attentioned inputs of its paths: what the theory with these heads, frozen, learns from.

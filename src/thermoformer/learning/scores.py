@@ -58,6 +58,22 @@ def head_labels(arch: Architecture) -> tuple[tuple[int, int], ...]:
     return tuple((layer, head) for layer, count in enumerate(arch.heads) for head in range(count))
 
 
+def head_name(head: tuple[int, int]) -> str:
+    """How a head is called in data and figures: layer and head, counted from 0.
+
+    Example:
+        >>> head_name((0, 3)), head_of("0.3")
+        ('0.3', (0, 3))
+    """
+    return f"{head[0]}.{head[1]}"
+
+
+def head_of(name: str) -> tuple[int, int]:
+    """The head that `head_name` named."""
+    layer, head = name.split(".")
+    return int(layer), int(head)
+
+
 def heads_kept(arch: Architecture, removed: Sequence[tuple[int, int]]) -> list[np.ndarray]:
     """The numbers of the heads that each layer keeps where the given ones are removed; every layer must keep one."""
     given = [tuple(head) for head in removed]
