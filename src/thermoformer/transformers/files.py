@@ -1,0 +1,329 @@
+"""Pruned models on disk: safetensors weights, the configuration, and a small file that says which heads are left.
+
+A folder is written beside its place and then moved there, so that it is whole or not there at all. Nothing in a folder
+is run: the class of a model comes from a list of those of the known families.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
+from transformers.initialization import no_init_weights
+
+from .._validation import fail
+from .families import FAMILIES, Family, Head, adapter_for, checked_heads, family_of
+from .surgery import prune_heads, refuse_unfit, restore_heads
+
+FORMAT = "thermoformer pruned heads 1"
+MASKED = "thermoformer masked heads 1"
+RECORD_FILE, MASKED_FILE = "pruned_heads.json", "masked_heads.json"
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+
+# Entries of a configuration that would have transformers fetch code or unpack weights of another kind.
+_REFUSED = ("auto_map", "quantization_config")
+_DROPPED = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal", "experts_implementation")
+
+
+def save_pruned(model: Any, folder: str | Path, *, tokenizer: Any = None) -> Path:
+    """Writes a pruned model to a folder and returns its path.
+
+    Arguments:
+        model: of a class of transformers itself, pruned or not.
+        folder: where to; a pruned model that is there is replaced, any other folder with something in it is refused.
+        tokenizer: saved beside the model, where given.
+
+    Example:
+        >>> import tempfile
+        >>> from transformers import BertConfig, BertModel
+        >>> sizes = dict(hidden_size=8, num_hidden_layers=2, num_attention_heads=4, intermediate_size=8, vocab_size=9)
+        >>> pruned = prune_heads(BertModel(BertConfig(**sizes)), [(0, 1)])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     adapter_for(load_pruned(save_pruned(pruned, folder + "/model"))).kept
+        ((0, 2, 3), (0, 1, 2, 3))
+    """
+    adapter = adapter_for(model)
+    refuse_unfit(adapter)
+    name = type(model).__name__
+    if _known_classes(adapter.parts).get(name) is not type(model):
+        raise fail("model", f"a {name} of {type(model).__module__}", "a class of transformers itself")
+    options = {"add_pooling_layer": False} if getattr(model, "pooler", True) is None else {}
+    tensors = _own_tensors(model)
+    _check_names(type(model), model.config, options, set(tensors))
+    record = {
+        "format": FORMAT,
+        "class": name,
+        "family": adapter.family,
+        "options": options,
+        "heads": list(adapter.heads),
+        "kept": [list(kept) for kept in adapter.kept],
+        "transformers": transformers.__version__,
+    }
+
+    def write(part: Path) -> None:
+        model.config.save_pretrained(part)
+        # As transformers does: a loaded model has the precision of the saved one.
+        _edit_json(part / CONFIG_FILE, {"architectures": [name], "dtype": str(model.dtype).removeprefix("torch.")})
+        if model.can_generate():
+            model.generation_config.save_pretrained(part)
+        contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+        save_file(contiguous, part / WEIGHTS_FILE, metadata={"format": "pt"})
+        record["sha256"] = _checksum(part / WEIGHTS_FILE)
+        (part / RECORD_FILE).write_text(json.dumps(record, indent=1) + "\n")
+
+    return _written(Path(folder), write, (RECORD_FILE, FORMAT), tokenizer)
+
+
+def load_pruned(folder: str | Path, *, device: Any = None, attention: str | None = None) -> Any:
+    """The model that `save_pruned` wrote, ready to predict.
+
+    Arguments:
+        device: where its weights go; the CPU where absent.
+        attention: how attention is computed ("eager", "sdpa", ...); as transformers chooses where absent.
+    """
+    folder = Path(folder)
+    record = _read_record(folder)
+    family = next((family for family in FAMILIES if family.name == record["family"]), None)
+    model_class = None if family is None else _known_classes(family).get(record["class"])
+    if family is None or model_class is None:
+        got = f"a {record['class']!r} of the family {record['family']!r}"
+        raise fail(f"{RECORD_FILE}", got, "a class of transformers of a known family")
+    model = _built(model_class, _read_config(folder, model_class), record, attention)
+    _fill(model, folder, record)
+    if model.can_generate() and (folder / "generation_config.json").is_file():
+        try:
+            model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
+        except (OSError, TypeError, ValueError) as error:
+            raise fail("generation_config.json", f"a file that cannot be read ({error})", "as it was saved") from error
+    model.eval()
+    return model if device is None else model.to(device)
+
+
+def export_masked(model: Any, heads: Sequence[Head], folder: str | Path, *, tokenizer: Any = None) -> Path:
+    """Writes a checkpoint of full size in which the given heads add nothing, for plain `from_pretrained`.
+
+    Their columns of the output projection are zero. Heads that were removed before are there again, with zeros.
+
+    Arguments:
+        heads: pairs (layer, head) to silence.
+        folder: where to; an export that is there is replaced, any other folder with something in it is refused.
+        tokenizer: saved beside the model, where given.
+    """
+    adapter = adapter_for(model)
+    silent = checked_heads(adapter, heads)
+    removed = [
+        (layer, head)
+        for layer, (count, kept) in enumerate(zip(adapter.heads, adapter.kept, strict=True))
+        for head in range(count)
+        if head not in kept
+    ]
+    full = restore_heads(model)
+    restored = adapter_for(full)
+    with torch.no_grad():
+        for layer, head in silent:
+            restored.projection_weight(layer)[restored.columns(layer, head)] = 0
+
+    def write(part: Path) -> None:
+        full.save_pretrained(part)
+        record = {"format": MASKED, "heads": sorted(silent + removed)}
+        (part / MASKED_FILE).write_text(json.dumps(record, indent=1) + "\n")
+
+    return _written(Path(folder), write, (MASKED_FILE, MASKED), tokenizer)
+
+
+def _known_classes(family: Family) -> dict[str, Any]:
+    """The model classes that transformers exports for a family, by name."""
+    module = import_module(family.module)
+    exported = {name: getattr(module, name) for name in module.__all__}
+    return {
+        name: found
+        for name, found in exported.items()
+        if isinstance(found, type) and issubclass(found, PreTrainedModel) and family_of(found) is family
+        # The abstract class that the others inherit from.
+        if not name.endswith("PreTrainedModel")
+    }
+
+
+def _own_tensors(model: Any) -> dict[str, torch.Tensor]:
+    """Weights and saved buffers, shared ones once."""
+    named = dict(model.named_parameters())
+    every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return named | {name: tensor for name, tensor in model.state_dict().items() if name not in every}
+
+
+def _check_names(model_class: Any, config: Any, options: dict[str, Any], names: set[str]) -> None:
+    """An error where the class would not build a model with weights of these names, so that it could not be loaded."""
+    with torch.device("meta"):
+        twin = _own_tensors(_blank(model_class, config, options))
+    if odd := names ^ set(twin):
+        got = f"a {model_class.__name__} with other weights than its configuration says ({_some(odd)})"
+        raise fail("model", got, "one as its configuration describes it")
+
+
+def _blank(model_class: Any, config: Any, options: dict[str, Any]) -> Any:
+    """A model whose weights are yet to come, shared ones shared."""
+    with no_init_weights():
+        model = model_class(config, **options)
+    model.tie_weights()
+    return model
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise FileNotFoundError(f"folder: got {folder}, which is no folder; expected one of `save_pruned`")
+    for name in (RECORD_FILE, CONFIG_FILE, WEIGHTS_FILE):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"folder: got {folder} without {name}; expected one of `save_pruned`")
+    record = _read_json(folder / RECORD_FILE)
+    if record.get("format") != FORMAT:
+        raise fail(RECORD_FILE, f"format {record.get('format')!r}", repr(FORMAT))
+    kinds = {"class": str, "family": str, "options": dict, "heads": list, "kept": list, "sha256": str}
+    for name, kind in kinds.items():
+        if not isinstance(record.get(name), kind):
+            raise fail(RECORD_FILE, f"{name} = {record.get(name)!r}", f"a {kind.__name__}")
+    if record["options"] not in ({}, {"add_pooling_layer": False}):
+        raise fail(RECORD_FILE, f"options {record['options']}", "none, or no pooling layer")
+    return record
+
+
+def _read_config(folder: Path, model_class: Any) -> Any:
+    entries = _read_json(folder / CONFIG_FILE)
+    if entries.get("model_type") != model_class.config_class.model_type:
+        expected = f"{model_class.config_class.model_type!r}, that of {model_class.__name__}"
+        raise fail(CONFIG_FILE, f"model_type {entries.get('model_type')!r}", expected)
+    if refused := [name for name in _REFUSED if name in entries]:
+        raise fail(CONFIG_FILE, f"an entry {refused[0]!r}", "none such in a pruned model")
+    try:
+        return model_class.config_class(**{name: value for name, value in entries.items() if name not in _DROPPED})
+    except Exception as error:  # whatever its checks raise
+        raise fail(CONFIG_FILE, f"entries that do not fit ({error})", "as it was saved") from error
+
+
+def _built(model_class: Any, config: Any, record: dict[str, Any], attention: str | None) -> Any:
+    """A model with the shapes that the record says and weights yet to come."""
+    if attention is not None:
+        config._attn_implementation = attention
+    try:
+        model = _blank(model_class, config, record["options"])
+        adapter = adapter_for(model)
+    except Exception as error:
+        raise fail(CONFIG_FILE, f"entries that make no {model_class.__name__} ({error})", "as it was saved") from error
+    if list(adapter.heads) != record["heads"] or len(record["kept"]) != adapter.layers:
+        got = f"heads {record['heads']}, and {len(record['kept'])} layers of heads kept"
+        raise fail(RECORD_FILE, got, f"{list(adapter.heads)}, as {CONFIG_FILE} says")
+    for layer, kept in enumerate(record["kept"]):
+        count = adapter.heads[layer]
+        if not isinstance(kept, list) or kept != [head for head in range(count) if head in kept]:
+            raise fail(RECORD_FILE, f"heads {kept} kept in layer {layer}", f"rising numbers from 0 to {count - 1}")
+    gone = [head for head in adapter.all_heads() if head[1] not in record["kept"][head[0]]]
+    return prune_heads(model, gone, in_place=True)
+
+
+def _fill(model: Any, folder: Path, record: dict[str, Any]) -> None:
+    """Puts the weights of a folder into a model, all of them and no others."""
+    file = folder / WEIGHTS_FILE
+    try:
+        tensors = load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise fail(WEIGHTS_FILE, f"a file that cannot be read ({error})", "safetensors, as it was saved") from error
+    own = _own_tensors(model)
+    if odd := set(own) ^ set(tensors):
+        version = f"{record.get('transformers')} of transformers; here is {transformers.__version__}"
+        expected = f"those of a {type(model).__name__} (saved with version {version})"
+        raise fail(WEIGHTS_FILE, f"other weights than the model has ({_some(odd)})", expected)
+    for name, tensor in tensors.items():
+        if tensor.shape != own[name].shape:
+            raise fail(WEIGHTS_FILE, f"{name} of shape {tuple(tensor.shape)}", f"{tuple(own[name].shape)}")
+        if not tensor.is_floating_point() == own[name].is_floating_point():
+            raise fail(WEIGHTS_FILE, f"{name} of type {tensor.dtype}", f"{own[name].dtype}")
+    # Last, since the errors above say more.
+    if _checksum(file) != record["sha256"]:
+        raise fail(WEIGHTS_FILE, "another checksum than when it was saved", f"the weights that {RECORD_FILE} names")
+    # The same objects with new contents: weights that are shared stay shared.
+    places = dict(model.named_buffers()) | dict(model.named_parameters())
+    for name, tensor in tensors.items():
+        places[name].data = tensor
+
+
+def _written(folder: Path, write: Callable[[Path], None], mark: tuple[str, str], tokenizer: Any) -> Path:
+    """Writes a folder whole: beside its place first. What is there is replaced only where it bears the mark."""
+    if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):
+        raise TypeError(str(fail("tokenizer", f"a {type(tokenizer).__name__}", "a tokenizer of transformers")))
+    _refuse_foreign(folder, mark)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(mkdtemp(prefix=f".{folder.name}.part", dir=folder.parent))
+    try:
+        write(part)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(part)
+        # A temporary folder is closed to others; this one is to be what any new folder is.
+        mask = os.umask(0)
+        os.umask(mask)
+        part.chmod(0o777 & ~mask)
+        if folder.exists():
+            old = part.with_name(part.name + ".old")
+            os.replace(folder, old)
+            try:
+                os.replace(part, folder)
+            except OSError:
+                os.replace(old, folder)
+                raise
+            shutil.rmtree(old)
+        else:
+            os.replace(part, folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return folder
+
+
+def _refuse_foreign(folder: Path, mark: tuple[str, str]) -> None:
+    name, kind = mark
+    if not folder.exists():
+        return
+    expected = f"a new or empty folder, or one with {kind!r}; it is left as it is"
+    if not folder.is_dir():
+        raise fail("folder", f"{folder}, which is a file", expected)
+    if not any(folder.iterdir()):
+        return
+    try:
+        ours = _read_json(folder / name).get("format") == kind
+    except (OSError, ValueError):
+        ours = False
+    if not ours:
+        raise fail("folder", f"{folder}, which holds something else", expected)
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        entries = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise fail(file.name, f"no JSON ({error})", "a JSON file as it was saved") from error
+    if not isinstance(entries, dict):
+        raise fail(file.name, f"a {type(entries).__name__}", "a JSON object")
+    return entries
+
+
+def _edit_json(file: Path, entries: dict[str, Any]) -> None:
+    file.write_text(json.dumps(_read_json(file) | entries, indent=2) + "\n", encoding="utf-8")
+
+
+def _checksum(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _some(names: set[str]) -> str:
+    shown = sorted(names)[:3]
+    return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")

@@ -1,0 +1,89 @@
+"""Pretrained architectures in a tiny size with random weights, and inputs for them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+LAYERS, HEADS, HIDDEN, VOCABULARY = 3, 4, 32, 40
+
+_TEXT = {"vocab_size": VOCABULARY, "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+_BERT = _TEXT | {"intermediate_size": 48, "max_position_embeddings": 32}
+_LLAMA = _BERT | {"num_attention_heads": 2 * HEADS, "num_key_value_heads": HEADS}
+_GROUPS = {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 2}
+
+# Name: folder in transformers, beginning of the names of its classes, sizes.
+MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "BERT": ("bert", "Bert", _BERT),
+    "RoBERTa": ("roberta", "Roberta", _BERT | {"pad_token_id": 0}),
+    "XLM-RoBERTa": ("xlm_roberta", "XLMRoberta", _BERT | {"pad_token_id": 0}),
+    "DistilBERT": ("distilbert", "DistilBert", _BERT),
+    "ALBERT": ("albert", "Albert", _BERT | {"embedding_size": 16}),
+    "ALBERT of groups": ("albert", "Albert", _BERT | {"embedding_size": 16} | _GROUPS),
+    "GPT-2": ("gpt2", "GPT2", _TEXT | {"n_positions": 32}),
+    "Llama": ("llama", "Llama", _LLAMA | {"attention_bias": True}),
+    "Mistral": ("mistral", "Mistral", _LLAMA | {"sliding_window": 4}),
+    "Qwen2": ("qwen2", "Qwen2", _LLAMA),
+    "ViT": ("vit", "ViT", _TEXT | {"intermediate_size": 48, "image_size": 8, "patch_size": 4}),
+}
+ENCODERS = ("BERT", "RoBERTa", "XLM-RoBERTa", "DistilBERT", "ALBERT", "ALBERT of groups", "ViT")
+CAUSAL = {"GPT-2": "LMHeadModel", "Llama": "ForCausalLM", "Mistral": "ForCausalLM", "Qwen2": "ForCausalLM"}
+SEQUENCES = {name: "ForSequenceClassification" for name in MODELS} | {"ViT": "ForImageClassification"}
+
+
+def tiny_model(name: str, task: str = "Model", *, attention: str = "sdpa", seed: int = 0, **sizes: Any) -> Any:
+    """A model in evaluation mode; all its weights, biases too, are random.
+
+    Arguments:
+        task: end of the class's name, as in "ForSequenceClassification".
+        sizes: entries of the configuration besides the usual ones.
+    """
+    folder, prefix, usual = MODELS[name]
+    module = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
+    model_class = getattr(module, prefix + task)
+    if "_size" in "".join(usual) and name != "ViT":
+        sizes = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2} | sizes
+    config = model_class.config_class(**usual | sizes)
+    config._attn_implementation = attention
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model: PreTrainedModel = model_class(config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.15 * torch.randn(parameter.shape)
+    return model.eval()
+
+
+def tiny_inputs(
+    name: str, *, examples: int = 3, tokens: int = 6, padding: str = "right", seed: int = 1
+) -> dict[str, torch.Tensor]:
+    """A batch; all but the first example of a text are padded."""
+    random = torch.Generator().manual_seed(seed)
+    if name == "ViT":
+        return {"pixel_values": torch.randn(examples, 3, 8, 8, generator=random)}
+    mask = torch.ones(examples, tokens, dtype=torch.long)
+    for example in range(1, examples):
+        away = slice(tokens - example, None) if padding == "right" else slice(0, example)
+        mask[example, away] = 0
+    words = torch.randint(3, VOCABULARY, (examples, tokens), generator=random)
+    return {"input_ids": words * mask, "attention_mask": mask}
+
+
+def answer(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Logits, or the last hidden states, at tokens that count."""
+    with torch.no_grad():
+        given = model(**inputs)
+    found = given.logits if "logits" in given else given.last_hidden_state
+    if found.ndim == 3 and "attention_mask" in inputs:
+        found = found[inputs["attention_mask"].bool()]
+    return found
+
+
+def random_heads(adapter: Any, count: int, seed: int) -> list[tuple[int, int]]:
+    """So many different heads of a model."""
+    heads = adapter.all_heads()
+    order = torch.randperm(len(heads), generator=torch.Generator().manual_seed(seed))
+    return [heads[index] for index in order[:count].tolist()]
