@@ -44,7 +44,7 @@ def tiny_model(name: str, task: str = "Model", *, attention: str = "sdpa", seed:
     folder, prefix, usual = MODELS[name]
     module = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
     model_class = getattr(module, prefix + task)
-    if "_size" in "".join(usual) and name != "ViT":
+    if name != "ViT":
         sizes = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2} | sizes
     config = model_class.config_class(**usual | sizes)
     config._attn_implementation = attention

@@ -4,16 +4,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import dynamics, experiments, figures, learning, sweeps, tasks
+    from . import dynamics, experiments, figures, learning, sweeps, tasks, transformers
     from .arrays import read_arrays
     from .citations import bibtex
 
 __version__ = "0.1.0"
 
 # Rooms open on first use: `import thermoformer` and the command line's help do not wait for JAX.
-_ROOMS = ("dynamics", "experiments", "figures", "learning", "sweeps", "tasks")
+_ROOMS = ("dynamics", "experiments", "figures", "learning", "sweeps", "tasks", "transformers")
 _HOMES = {"bibtex": "citations", "read_arrays": "arrays"}
 
+# Without "transformers", which needs PyTorch: a star import is to work where that is not installed.
 __all__ = [
     "__version__",
     "bibtex",

@@ -197,7 +197,9 @@ class _Pool:
                 raise fail(f"{name}['attention_mask']", f"shape {tuple(mask.shape)}", "2 axes [example, token]")
             if not bool(mask.bool().any(dim=1).all()):
                 raise fail(f"{name}['attention_mask']", "an example without tokens", "a token or more in each")
-        if positions is not None and (positions.ndim != 2 or positions.is_floating_point() or positions.dtype is torch.bool):
+        if positions is not None and (
+            positions.ndim != 2 or positions.is_floating_point() or positions.dtype is torch.bool
+        ):
             got = f"{positions.dtype} of shape {tuple(positions.shape)}"
             raise fail(f"{name}[{POSITIONS!r}]", got, "integers [example, position]")
 

@@ -339,7 +339,9 @@ def checked_heads(adapter: Adapter, heads: Any, name: str = "heads") -> list[Hea
         if not 0 <= layer < adapter.layers or not 0 <= head < adapter.heads[layer]:
             raise fail(name, (layer, head), f"heads of a model with {adapter.heads} heads in its layers, from 0")
         if head not in adapter.kept[layer]:
-            raise fail(name, f"{(layer, head)}, which is removed already", f"heads of {adapter.kept[layer]}, those left")
+            raise fail(
+                name, f"{(layer, head)}, which is removed already", f"heads of {adapter.kept[layer]}, those left"
+            )
     if len(set(pairs)) < len(pairs):
         twice = next(pair for pair in pairs if pairs.count(pair) > 1)
         raise fail(name, f"{twice} more than once", expected)

@@ -174,7 +174,8 @@ def _check_names(model_class: Any, config: Any, options: dict[str, Any], names: 
 
 def _blank(model_class: Any, config: Any, options: dict[str, Any]) -> Any:
     """A model whose weights are yet to come, shared ones shared."""
-    with no_init_weights():
+    # Some parameters are drawn even so; the user's random numbers are not to depend on it.
+    with no_init_weights(), torch.random.fork_rng(devices=[]):
         model = model_class(config, **options)
     model.tie_weights()
     return model

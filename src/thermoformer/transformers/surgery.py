@@ -159,7 +159,7 @@ class _Emptied:
 
 
 @cache
-def _emptied_class(whole: type, family_name: str) -> type:
+def _emptied_class(whole: type, family_name: str) -> Any:
     entries = {"whole_class": whole, "family_name": family_name, "__doc__": _Emptied.__doc__}
     return type(f"Emptied{whole.__name__}", (_Emptied, whole), entries)
 
