@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import dynamics, experiments, figures, learning, sweeps, tasks, transformers
+    from . import dynamics, experiments, figures, learning, sweeps, tasks
+    from . import transformers as transformers
     from .arrays import read_arrays
     from .citations import bibtex
 
