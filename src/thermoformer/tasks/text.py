@@ -180,7 +180,7 @@ def read_labelled(path: str | Path) -> LabelledTexts:
     numbers = all(name.lstrip("-").isdecimal() for name in names)
     classes = tuple(sorted(set(names), key=(lambda name: (int(name), name)) if numbers else None))
     if len(classes) < 2:
-        raise fail("path", f"{path}, where every label is {classes[0]!r}", "two or more classes")
+        raise fail("path", f"{path}, where every label is {names[0]!r}", "two or more classes")
     places = {name: place for place, name in enumerate(classes)}
     return LabelledTexts(tuple(texts), np.array([places[name] for name in names]), classes)
 
