@@ -115,14 +115,13 @@ def perplexity(model: Any, examples: Examples, *, batch: int = 16, device: torch
         device: as in `pooled`.
     """
     examples.need_tokens()
+    _need_causal(model)
     if (shortest := int(examples.lengths.min())) < 2:
         raise fail("examples", f"a sequence of {shortest} token", "two tokens or more, so that one can be predicted")
     total, count = 0.0, 0
     with _reading(model, examples, device) as place:
         for _, inputs in examples.batches(batch, place):
-            logits = getattr(model(**inputs, **_without_cache(inputs, model)), "logits", None)
-            if logits is None or logits.shape[:-1] != inputs["input_ids"].shape:
-                raise fail("model", f"a {type(model).__name__}", "a language model with logits [sequence, token, ...]")
+            logits = model(**inputs, **_without_cache(inputs, model)).logits
             shown = inputs["attention_mask"][:, 1:].bool()
             predictions, targets = logits[:, :-1][shown], inputs["input_ids"][:, 1:][shown]
             rows = max(1, _LOGITS_AT_ONCE // predictions.shape[1])
@@ -173,6 +172,7 @@ def generate_stories(
         raise fail("length", length, "2 tokens or more: the beginning and one that is drawn")
     positive_number("temperature", temperature)
     positive_integer("batch", batch)
+    _need_causal(model)
     begin = getattr(getattr(model, "generation_config", None), "bos_token_id", None)
     begin = getattr(getattr(model, "config", None), "bos_token_id", None) if begin is None else begin
     if begin is None:
@@ -216,6 +216,15 @@ def _reading(model: Any, examples: Examples, device: torch.device | str | None) 
             module.training = True
 
 
+def _need_causal(model: Any) -> None:
+    """An error where a model does not predict the next token from those before; encoders would see the answer."""
+    config = getattr(model, "config", None)
+    generates = hasattr(model, "can_generate") and model.can_generate()
+    # Encoders that could be run as decoders say whether they are; decoders say nothing.
+    if not generates or getattr(config, "is_decoder", None) is False or getattr(config, "is_encoder_decoder", False):
+        raise fail("model", f"a {type(model).__name__}", "a causal language model")
+
+
 def _check_fits(model: Any, examples: Examples) -> None:
     """An error where tokens are unknown to the model or positions beyond it: on a GPU both end in a broken process."""
     wanted = model.base_model.main_input_name
@@ -225,10 +234,10 @@ def _check_fits(model: Any, examples: Examples) -> None:
         return
     config = model.config.get_text_config()
     positions = getattr(config, "max_position_embeddings", None)
-    embeddings = getattr(model.base_model, "embeddings", None)
-    if positions is not None and getattr(embeddings, "padding_idx", None) is not None:
+    padding = getattr(getattr(model.base_model, "embeddings", None), "padding_idx", None)
+    if positions is not None and padding is not None:
         # RoBERTa counts positions from the one after its padding.
-        positions -= embeddings.padding_idx + 1
+        positions -= padding + 1
     longest = int(examples.lengths.max())
     if positions is not None and longest > positions:
         raise fail("examples", f"one of {longest} tokens", f"at most {positions}, the positions of the model")
