@@ -73,8 +73,9 @@ def test_a_file_of_the_users(tmp_path):
     assert found.texts == ("hé\u2028llo", "good") and found.classes == ("a", "b") and found.labels.tolist() == [1, 0]
     file.write_text("ten\t10\ntwo\t2\nminus\t-1")
     assert read_labelled(file).classes == ("-1", "2", "10")
-    file.write_text("ten\t10\ntwo\t2\nmore\tmany")
-    assert read_labelled(file).classes == ("10", "2", "many")
+    for word in ("many", "--3", "²"):
+        file.write_text(f"ten\t10\ntwo\t2\nmore\t{word}", encoding="utf-8")
+        assert read_labelled(file).classes == tuple(sorted(("10", "2", word)))
 
 
 @pytest.mark.parametrize(

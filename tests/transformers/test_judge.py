@@ -180,7 +180,7 @@ def test_the_probe_reads_what_the_model_knows():
     )
     examples = Examples({"input_ids": rows}, labels, 3, "labelled")
     train, test = examples.subset(range(80)), examples.subset(range(80, 120))
-    assert probe_accuracy(bert(), train, test) > 0.8
+    assert probe_accuracy(bert(), train, test, device="cpu") > 0.8
     assert probe_accuracy(bert(), train, test, penalty="auto", readout="last", batch=7) > 0.4
     with pytest.raises(ValueError, match="labels: got none"):
         probe_accuracy(bert(), train, Examples.from_tokens([[1, 2]]))

@@ -177,7 +177,7 @@ def read_labelled(path: str | Path) -> LabelledTexts:
         (('apple', 'banana'), [0, 1, 0], 'round and red')
     """
     texts, names = _columns(path, _lines(path))
-    numbers = all(name.lstrip("-").isdecimal() for name in names)
+    numbers = all(name.removeprefix("-").isdecimal() for name in names)
     classes = tuple(sorted(set(names), key=(lambda name: (int(name), name)) if numbers else None))
     if len(classes) < 2:
         raise fail("path", f"{path}, where every label is {names[0]!r}", "two or more classes")
