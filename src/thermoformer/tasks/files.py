@@ -20,6 +20,9 @@ VARIABLE = "THERMOFORMER_DATA"
 _OMNIGLOT = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/"
 _FASHION = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
 _MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist/"
+_TREC = "https://cogcomp.org/Data/QA/QC/"
+_GLUE = "https://dl.fbaipublicfiles.com/glue/data/"
+_STORIES = "https://huggingface.co/karpathy/tinyllamas/resolve/main/stories260K/"
 
 # Name under the folder, or under the cache: address and sha256.
 FILES = {
@@ -47,6 +50,26 @@ FILES = {
         _MNIST + "t10k-labels-idx1-ubyte.gz",
         "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
     ),
+    "text/trec/train_5500.label": (
+        _TREC + "train_5500.label",
+        "9e4c8bdcaffb96ed61041bd64b564183d52793a8e91d84fc3a8646885f466ec3",
+    ),
+    "text/trec/TREC_10.label": (
+        _TREC + "TREC_10.label",
+        "033f22c028c2bbba9ca682f68ffe204dc1aa6e1cf35dd6207f2d4ca67f0d0e8e",
+    ),
+    "text/sst2/SST-2.zip": (
+        _GLUE + "SST-2.zip",
+        "d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",
+    ),
+    "stories260K/stories260K.bin": (
+        _STORIES + "stories260K.bin",
+        "b0a507e7ad0f626624f17112325e66691f9076d622e1d3274d103d00299f2696",
+    ),
+    "stories260K/tok512.bin": (
+        _STORIES + "tok512.bin",
+        "037cb335abb25d1fa9e8ecae30ed2a3a8ace9302862ebcdc05d51a6bbb10c312",
+    ),
 }
 
 
@@ -62,13 +85,22 @@ def data_file(name: str) -> Path:
         ValueError: name: got 'mnist.zip'; expected one of 'omniglot/images_background.zip', ...
     """
     one_of("name", name, tuple(FILES))
+    return own_file(name) or _fetched(name)
+
+
+def own_file(name: str) -> Path | None:
+    """The file of this name in the user's own folder; None where there is none, or no folder is set.
+
+    Arguments:
+        name: any path below the folder, as in "text/sst2/train.tsv"; it need not be one of `FILES`.
+    """
     folder = os.environ.get(VARIABLE)
-    if folder:
-        if not Path(folder).is_dir():
-            raise FileNotFoundError(f"{VARIABLE}: got {folder!r}, which is no folder; expected a folder with {name}")
-        if (own := Path(folder) / name).is_file():
-            return own
-    return _fetched(name)
+    if not folder:
+        return None
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"{VARIABLE}: got {folder!r}, which is no folder; expected a folder with {name}")
+    own = Path(folder) / name
+    return own if own.is_file() else None
 
 
 def _fetched(name: str) -> Path:

@@ -1,0 +1,169 @@
+"""A linear probe: multinomial logistic regression on fixed features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+import scipy.special
+
+from .._validation import fail, positive_integer, positive_number, real_array
+
+# Weak, so that the probe uses all that the features hold of about a thousand examples.
+PENALTY = 0.003
+PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+FOLDS = 5
+
+# Spread of a feature relative to its size, below which it is rounding of float32.
+_ROUNDING = 1e-6
+
+
+class LinearProbe:
+    """Multinomial logistic regression with an L2 penalty, fitted by L-BFGS on all examples at once, in float64.
+
+    Minimises mean_i −ln softmax(W x_i + b)[y_i] + (penalty / 2) Σ W² over W and b, with the features x standardised by
+    mean and spread of the training set. The fit starts at zero and holds no chance: equal data give equal probes.
+
+    Arguments:
+        penalty: of the weights, 0.003 where absent; 1 / (C n) in terms of the strength C of other libraries, with n
+            examples. "auto" chooses among `PENALTIES` by the log-likelihood in five-fold cross-validation on the
+            training set. That is often a stronger penalty, with which noisy features do some points better.
+
+    Example:
+        >>> import numpy as np
+        >>> features = np.array([[0.0, 1.0], [0.2, 1.5], [2.0, 1.2], [2.2, 0.9]])
+        >>> probe = LinearProbe().fit(features, [0, 0, 1, 1])
+        >>> probe.accuracy([[0.1, 1.0], [2.1, 1.0]], [0, 1]), probe.penalty
+        (1.0, 0.003)
+    """
+
+    def __init__(self, penalty: float | str = PENALTY) -> None:
+        if penalty == "auto":
+            self._given: float | None = None
+        elif isinstance(penalty, str):
+            raise fail("penalty", repr(penalty), "a number above 0, or 'auto'")
+        else:
+            self._given = positive_number("penalty", penalty)
+        self._penalty: float | None = self._given
+        self._weights: np.ndarray | None = None
+
+    @property
+    def penalty(self) -> float:
+        """The penalty of the fit, given or chosen."""
+        if self._penalty is None:
+            raise fail("penalty", "none yet", "a fitted probe: 'auto' chooses it in fit")
+        return self._penalty
+
+    def fit(self, features: Any, labels: Any, *, classes: int | None = None) -> LinearProbe:
+        """Learns from labelled features, and returns the probe itself.
+
+        Arguments:
+            features: [example, feature].
+            labels: whole numbers [example] from 0.
+            classes: how many there are; where absent, one more than the largest label.
+        """
+        x = real_array("features", features, ("example", "feature"))
+        y = _whole_labels(labels, len(x))
+        count = int(y.max()) + 1 if classes is None else positive_integer("classes", classes)
+        if y.max() >= count:
+            raise fail("labels", f"a label {y.max()}", f"labels below {count}, the classes")
+        if len(np.unique(y)) < 2:
+            raise fail("labels", "one class only", "two classes or more to tell apart")
+        if self._given is None:
+            self._penalty = _chosen_penalty(x, y, count)
+        self._centre, self._scale = _standard(x)
+        self._weights = _fitted((x - self._centre) * self._scale, y, count, self.penalty)
+        return self
+
+    def predict(self, features: Any) -> np.ndarray:
+        """The most probable class of each example, int64 [example].
+
+        Arguments:
+            features: [example, feature], as many features as were learnt from.
+        """
+        x = real_array("features", features, ("example", "feature"))
+        if self._weights is None:
+            raise fail("probe", "one that has not been fitted", "a call of fit first")
+        if x.shape[1] != len(self._centre):
+            raise fail("features", f"{x.shape[1]} features", f"{len(self._centre)}, as in fit")
+        return _logits((x - self._centre) * self._scale, self._weights).argmax(1)
+
+    def accuracy(self, features: Any, labels: Any) -> float:
+        """The share of examples that are told right.
+
+        Arguments:
+            features: [example, feature].
+            labels: whole numbers [example].
+        """
+        found = self.predict(features)
+        return float((found == _whole_labels(labels, len(found))).mean())
+
+
+def _whole_labels(labels: Any, examples: int) -> np.ndarray:
+    y = np.asarray(labels)
+    if y.ndim != 1 or y.dtype.kind not in "iu" or (y.size and y.min() < 0):
+        raise fail("labels", f"{y.dtype} of shape {y.shape}", "whole numbers [example] from 0")
+    if len(y) != examples:
+        raise fail("labels", f"{len(y)} labels", f"{examples}, one per example")
+    return y.astype(np.int64)
+
+
+def _standard(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means of the features and what to multiply by; constant features are left out rather than blown up."""
+    centre, spread = x.mean(0), x.std(0)
+    constant = spread <= _ROUNDING * np.maximum(np.abs(centre), np.finfo(float).tiny)
+    return centre, np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, spread))
+
+
+def _logits(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """W x + b for weights [class, feature and one]."""
+    return x @ weights[:, :-1].T + weights[:, -1]
+
+
+def _log_loss(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> float:
+    return float(-scipy.special.log_softmax(_logits(x, weights), axis=1)[np.arange(len(y)), y].mean())
+
+
+def _fitted(x: np.ndarray, y: np.ndarray, classes: int, penalty: float, start: np.ndarray | None = None) -> np.ndarray:
+    """The weights [class, feature and one] of the smallest penalised loss."""
+    examples, features = x.shape
+    wanted = np.zeros((examples, classes))
+    wanted[np.arange(examples), y] = 1.0
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        weights = flat.reshape(classes, features + 1)
+        logits = _logits(x, weights)
+        logits -= logits.max(1, keepdims=True)
+        exponentials = np.exp(logits)
+        sums = exponentials.sum(1, keepdims=True)
+        value = float((np.log(sums).sum() - logits[np.arange(examples), y].sum()) / examples)
+        miss = (exponentials / sums - wanted) / examples
+        slope = np.empty_like(weights)
+        slope[:, :-1] = miss.T @ x + penalty * weights[:, :-1]
+        slope[:, -1] = miss.sum(0)
+        return value + 0.5 * penalty * float((weights[:, :-1] ** 2).sum()), slope.ravel()
+
+    first = np.zeros(classes * (features + 1)) if start is None else start.ravel()
+    options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-13, "gtol": 1e-6}
+    found = scipy.optimize.minimize(loss, first, jac=True, method="L-BFGS-B", options=options)
+    return found.x.reshape(classes, features + 1)
+
+
+def _chosen_penalty(x: np.ndarray, y: np.ndarray, classes: int) -> float:
+    """The penalty of the best likelihood of left-out examples; folds deal out each class in turns."""
+    fold = np.empty(len(y), int)
+    fold[np.argsort(y, kind="stable")] = np.arange(len(y)) % FOLDS
+    losses = np.zeros(len(PENALTIES))
+    for left_out in range(FOLDS):
+        inside, outside = fold != left_out, fold == left_out
+        if not outside.any():
+            raise fail("features", f"{len(y)} examples", f"at least {FOLDS} for penalty 'auto'")
+        centre, scale = _standard(x[inside])
+        learnt, held = (x[inside] - centre) * scale, (x[outside] - centre) * scale
+        weights = None
+        for place, penalty in enumerate(PENALTIES):
+            # From strong to weak: each fit starts at the last one, which lies near.
+            weights = _fitted(learnt, y[inside], classes, penalty, weights)
+            losses[place] += _log_loss(held, y[outside], weights) * outside.sum()
+    return PENALTIES[int(losses.argmin())]
