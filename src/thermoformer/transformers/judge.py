@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,8 @@ import torch
 
 from .._validation import fail, nonnegative_integer, one_of, positive_integer, positive_number
 from .data import Examples
+from .passes import READOUTS, need_causal, read_out, reading, without_cache
 from .probe import PENALTY, LinearProbe
-
-READOUTS = ("mean", "first", "last")
 
 # Logits as float64 at once, 128 MiB: those of all tokens of a batch would fill a GPU.
 _LOGITS_AT_ONCE = 2**24
@@ -45,11 +42,11 @@ def pooled(
     """
     one_of("readout", readout, READOUTS)
     rows: np.ndarray | None = None
-    with _reading(model, examples, device) as place:
+    with reading(model, examples, device) as place:
         body = model.base_model
         for places, inputs in examples.batches(batch, place):
-            states = body(**inputs, **_without_cache(inputs, body)).last_hidden_state.float()
-            found = _read_out(states, inputs.get("attention_mask"), readout).cpu().numpy()
+            states = body(**inputs, **without_cache(inputs, body)).last_hidden_state.float()
+            found = read_out(states, inputs.get("attention_mask"), readout).cpu().numpy()
             if rows is None:
                 rows = np.empty((len(examples), found.shape[1]), np.float32)
             rows[places] = found
@@ -91,9 +88,9 @@ def own_accuracy(model: Any, test: Examples, *, batch: int = 64, device: torch.d
     """
     labels = test.need_labels()
     right = 0
-    with _reading(model, test, device) as place, _padded_with(model, test):
+    with reading(model, test, device) as place:
         for places, inputs in test.batches(batch, place):
-            logits = getattr(model(**inputs, **_without_cache(inputs, model)), "logits", None)
+            logits = getattr(model(**inputs, **without_cache(inputs, model)), "logits", None)
             if logits is None or logits.ndim != 2 or logits.shape[1] < 2:
                 raise fail("model", f"a {type(model).__name__}", "a classifier with logits [example, class]")
             if logits.shape[1] < test.classes:
@@ -115,13 +112,13 @@ def perplexity(model: Any, examples: Examples, *, batch: int = 16, device: torch
         device: as in `pooled`.
     """
     examples.need_tokens()
-    _need_causal(model)
+    need_causal(model)
     if (shortest := int(examples.lengths.min())) < 2:
         raise fail("examples", f"a sequence of {shortest} token", "two tokens or more, so that one can be predicted")
     total, count = 0.0, 0
-    with _reading(model, examples, device) as place:
+    with reading(model, examples, device) as place:
         for _, inputs in examples.batches(batch, place):
-            logits = model(**inputs, **_without_cache(inputs, model)).logits
+            logits = model(**inputs, **without_cache(inputs, model)).logits
             shown = inputs["attention_mask"][:, 1:].bool()
             predictions, targets = logits[:, :-1][shown], inputs["input_ids"][:, 1:][shown]
             rows = max(1, _LOGITS_AT_ONCE // predictions.shape[1])
@@ -172,14 +169,14 @@ def generate_stories(
         raise fail("length", length, "2 tokens or more: the beginning and one that is drawn")
     positive_number("temperature", temperature)
     positive_integer("batch", batch)
-    _need_causal(model)
+    need_causal(model)
     begin = getattr(getattr(model, "generation_config", None), "bos_token_id", None)
     begin = getattr(getattr(model, "config", None), "bos_token_id", None) if begin is None else begin
     if begin is None:
         raise fail("model", f"a {type(model).__name__} without a token for beginnings", "one with a bos_token_id")
     stories = np.full(shape, begin, np.int64)
     chances = np.random.default_rng(nonnegative_integer("seed", seed)).random((count, length - 1))
-    with _reading(model, Examples.from_tokens(stories[:1]), device) as place:
+    with reading(model, Examples.from_tokens(stories[:1]), device) as place:
         for start in range(0, count, batch):
             some = slice(start, start + batch)
             drawn = torch.from_numpy(stories[some, :1]).to(place)
@@ -196,83 +193,3 @@ def generate_stories(
                 columns.append(drawn)
             stories[some, 1:] = torch.cat(columns, 1).cpu().numpy()
     return stories
-
-
-@contextmanager
-def _reading(model: Any, examples: Examples, device: torch.device | str | None) -> Iterator[torch.device]:
-    """The model on its device, without gradients and dropout for a while; afterwards every part is in its own mode."""
-    if not (isinstance(model, torch.nn.Module) and hasattr(model, "base_model") and hasattr(model, "config")):
-        raise TypeError(str(fail("model", f"a {type(model).__name__}", "a PyTorch model of transformers")))
-    _check_fits(model, examples)
-    if device is not None:
-        model.to(device)
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield next(model.parameters()).device
-    finally:
-        for module in training:
-            module.training = True
-
-
-def _need_causal(model: Any) -> None:
-    """An error where a model does not predict the next token from those before; encoders would see the answer."""
-    config = getattr(model, "config", None)
-    generates = hasattr(model, "can_generate") and model.can_generate()
-    # Encoders that could be run as decoders say whether they are; decoders say nothing.
-    if not generates or getattr(config, "is_decoder", None) is False or getattr(config, "is_encoder_decoder", False):
-        raise fail("model", f"a {type(model).__name__}", "a causal language model")
-
-
-def _check_fits(model: Any, examples: Examples) -> None:
-    """An error where tokens are unknown to the model or positions beyond it: on a GPU both end in a broken process."""
-    wanted = model.base_model.main_input_name
-    if wanted not in examples.inputs:
-        raise fail("examples", ", ".join(examples.inputs), f"{wanted}, which a {type(model).__name__} reads")
-    if wanted != "input_ids":
-        return
-    config = model.config.get_text_config()
-    positions = getattr(config, "max_position_embeddings", None)
-    padding = getattr(getattr(model.base_model, "embeddings", None), "padding_idx", None)
-    if positions is not None and padding is not None:
-        # RoBERTa counts positions from the one after its padding.
-        positions -= padding + 1
-    longest = int(examples.lengths.max())
-    if positions is not None and longest > positions:
-        raise fail("examples", f"one of {longest} tokens", f"at most {positions}, the positions of the model")
-    largest = max(int(row.max()) for row in examples.inputs["input_ids"])
-    known = model.get_input_embeddings().weight.shape[0]
-    if largest >= known:
-        got = f"a token {largest}"
-        raise fail("examples", got, f"tokens below {known}, as the model has; was this its tokenizer?")
-
-
-@contextmanager
-def _padded_with(model: Any, examples: Examples) -> Iterator[None]:
-    """The model told which token fills up: decoders look for the last other token, and classify that."""
-    config = model.config.get_text_config()
-    before = getattr(config, "pad_token_id", None)
-    if "input_ids" in examples.inputs:
-        config.pad_token_id = examples.padding
-    try:
-        yield
-    finally:
-        if "input_ids" in examples.inputs:
-            config.pad_token_id = before
-
-
-def _without_cache(inputs: dict[str, torch.Tensor], model: Any) -> dict[str, bool]:
-    """No keys and values kept for later tokens, where the model would."""
-    return {"use_cache": False} if "input_ids" in inputs and getattr(model.config, "use_cache", False) else {}
-
-
-def _read_out(states: torch.Tensor, mask: torch.Tensor | None, readout: str) -> torch.Tensor:
-    """From [example, token, feature] to [example, feature]."""
-    if mask is None:
-        mask = torch.ones(states.shape[:2], device=states.device, dtype=torch.int64)
-    if readout == "mean":
-        return (states * (mask / mask.sum(1, keepdim=True))[..., None]).sum(1)
-    # Examples are filled up on the right.
-    chosen = torch.zeros_like(mask[:, 0]) if readout == "first" else mask.sum(1) - 1
-    return states[torch.arange(len(states), device=states.device), chosen]

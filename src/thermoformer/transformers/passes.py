@@ -1,0 +1,105 @@
+"""One pass of a pretrained transformer over examples: checked, without dropout, and put back as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from .._validation import fail
+from .data import Examples
+
+READOUTS = ("mean", "first", "last")
+
+
+@contextmanager
+def reading(
+    model: Any, examples: Examples, device: torch.device | str | None = None, *, gradients: bool = False
+) -> Iterator[torch.device]:
+    """The model on its device, without dropout, its weights held fixed; afterwards every part is as it was.
+
+    Arguments:
+        gradients: keep track of gradients, in a mask say; those of the weights are left out either way.
+    """
+    if not (isinstance(model, torch.nn.Module) and hasattr(model, "base_model") and hasattr(model, "config")):
+        raise TypeError(str(fail("model", f"a {type(model).__name__}", "a PyTorch model of transformers")))
+    check_fits(model, examples)
+    if device is not None:
+        model.to(device)
+    training = [module for module in model.modules() if module.training]
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    model.eval()
+    for weight in trained:
+        weight.requires_grad_(False)
+    try:
+        with torch.set_grad_enabled(gradients), padded_with(model, examples):
+            yield next(model.parameters()).device
+    finally:
+        for module in training:
+            module.training = True
+        for weight in trained:
+            weight.requires_grad_(True)
+
+
+def need_causal(model: Any) -> None:
+    """An error where a model does not predict the next token from those before; encoders would see the answer."""
+    config = getattr(model, "config", None)
+    generates = hasattr(model, "can_generate") and model.can_generate()
+    # Encoders that could be run as decoders say whether they are; decoders say nothing.
+    if not generates or getattr(config, "is_decoder", None) is False or getattr(config, "is_encoder_decoder", False):
+        raise fail("model", f"a {type(model).__name__}", "a causal language model")
+
+
+def check_fits(model: Any, examples: Examples) -> None:
+    """An error where tokens are unknown to the model or positions beyond it: on a GPU both end in a broken process."""
+    wanted = model.base_model.main_input_name
+    if wanted not in examples.inputs:
+        raise fail("examples", ", ".join(examples.inputs), f"{wanted}, which a {type(model).__name__} reads")
+    if wanted != "input_ids":
+        return
+    config = model.config.get_text_config()
+    positions = getattr(config, "max_position_embeddings", None)
+    padding = getattr(getattr(model.base_model, "embeddings", None), "padding_idx", None)
+    if positions is not None and padding is not None:
+        # RoBERTa counts positions from the one after its padding.
+        positions -= padding + 1
+    longest = int(examples.lengths.max())
+    if positions is not None and longest > positions:
+        raise fail("examples", f"one of {longest} tokens", f"at most {positions}, the positions of the model")
+    largest = max(int(row.max()) for row in examples.inputs["input_ids"])
+    known = model.get_input_embeddings().weight.shape[0]
+    if largest >= known:
+        got = f"a token {largest}"
+        raise fail("examples", got, f"tokens below {known}, as the model has; was this its tokenizer?")
+
+
+@contextmanager
+def padded_with(model: Any, examples: Examples) -> Iterator[None]:
+    """The model told which token fills up: decoders look for the last other token, and classify that."""
+    config = model.config.get_text_config()
+    before = getattr(config, "pad_token_id", None)
+    if "input_ids" in examples.inputs:
+        config.pad_token_id = examples.padding
+    try:
+        yield
+    finally:
+        if "input_ids" in examples.inputs:
+            config.pad_token_id = before
+
+
+def without_cache(inputs: dict[str, torch.Tensor], model: Any) -> dict[str, bool]:
+    """No keys and values kept for later tokens, where the model would."""
+    return {"use_cache": False} if "input_ids" in inputs and getattr(model.config, "use_cache", False) else {}
+
+
+def read_out(states: torch.Tensor, mask: torch.Tensor | None, readout: str) -> torch.Tensor:
+    """From [example, token, feature] to [example, feature]."""
+    if mask is None:
+        mask = torch.ones(states.shape[:2], device=states.device, dtype=torch.int64)
+    if readout == "mean":
+        return (states * (mask / mask.sum(1, keepdim=True))[..., None]).sum(1)
+    # Examples are filled up on the right.
+    chosen = torch.zeros_like(mask[:, 0]) if readout == "first" else mask.sum(1) - 1
+    return states[torch.arange(len(states), device=states.device), chosen]
