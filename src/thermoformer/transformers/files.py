@@ -100,7 +100,12 @@ def load_pruned(folder: str | Path, *, device: Any = None, attention: str | None
     if family is None or model_class is None:
         got = f"a {record['class']!r} of the family {record['family']!r}"
         raise fail(f"{RECORD_FILE}", got, "a class of transformers of a known family")
-    model = _built(model_class, _read_config(folder, model_class), record, attention)
+    model = _built(model_class, _read_config(folder, model_class), record)
+    if attention is not None:
+        try:
+            model.set_attn_implementation(attention)
+        except (ImportError, ValueError) as error:
+            raise fail("attention", repr(attention), f"a way to compute it that works here ({error})") from error
     _fill(model, folder, record)
     if model.can_generate() and (folder / "generation_config.json").is_file():
         try:
@@ -212,10 +217,8 @@ def _read_config(folder: Path, model_class: Any) -> Any:
         raise fail(CONFIG_FILE, f"entries that do not fit ({error})", "as it was saved") from error
 
 
-def _built(model_class: Any, config: Any, record: dict[str, Any], attention: str | None) -> Any:
+def _built(model_class: Any, config: Any, record: dict[str, Any]) -> Any:
     """A model with the shapes that the record says and weights yet to come."""
-    if attention is not None:
-        config._attn_implementation = attention
     try:
         model = _blank(model_class, config, record["options"])
         adapter = adapter_for(model)
