@@ -190,6 +190,16 @@ def test_configurations_that_were_altered(saved, entries, message):
         load_pruned(saved)
 
 
+def test_plain_loading_of_a_pruned_model_fails_rather_than_fill_in_random_heads(saved):
+    with pytest.raises(RuntimeError, match="size mismatch|ignore_mismatched_sizes"):
+        transformers.BertModel.from_pretrained(saved)
+
+
+def test_wrong_ways_to_compute_attention(saved):
+    with pytest.raises(ValueError, match="attention: got 'slow'; expected a way to compute it that works here"):
+        load_pruned(saved, attention="slow")
+
+
 def test_a_configuration_cannot_choose_how_attention_is_computed(saved):
     edit(saved / "config.json", _attn_implementation="someone/kernel", attn_implementation="someone/kernel")
     assert load_pruned(saved).config._attn_implementation == "sdpa"

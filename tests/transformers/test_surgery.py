@@ -210,3 +210,9 @@ def test_models_that_cannot_be_cut():
     adapter_for(model).attention(1).value.__class__ = Packed
     with pytest.raises(ValueError, match="got a Packed with a weight of type Parameter in its attention"):
         prune_heads(model, [(0, 1)])
+
+    model = tiny_model("BERT")
+    attention = adapter_for(model).attention(0)
+    attention.forward = attention.forward
+    with pytest.raises(ValueError, match="got a model whose attention is wrapped; expected .* device map"):
+        prune_heads(model, [(0, 1)])

@@ -92,6 +92,11 @@ def load_pruned(folder: str | Path, *, device: Any = None, attention: str | None
     Arguments:
         device: where its weights go; the CPU where absent.
         attention: how attention is computed ("eager", "sdpa", ...); as transformers chooses where absent.
+
+    Example:
+        >>> load_pruned("nowhere")
+        Traceback (most recent call last):
+        FileNotFoundError: folder: got nowhere, which is no folder; expected one of `save_pruned`
     """
     folder = Path(folder)
     record = _read_record(folder)
@@ -100,7 +105,12 @@ def load_pruned(folder: str | Path, *, device: Any = None, attention: str | None
     if family is None or model_class is None:
         got = f"a {record['class']!r} of the family {record['family']!r}"
         raise fail(f"{RECORD_FILE}", got, "a class of transformers of a known family")
-    model = _built(model_class, _read_config(folder, model_class), record, attention)
+    model = _built(model_class, _read_config(folder, model_class), record)
+    if attention is not None:
+        try:
+            model.set_attn_implementation(attention)
+        except (ImportError, ValueError) as error:
+            raise fail("attention", repr(attention), f"a way to compute it that works here ({error})") from error
     _fill(model, folder, record)
     if model.can_generate() and (folder / "generation_config.json").is_file():
         try:
@@ -120,6 +130,16 @@ def export_masked(model: Any, heads: Sequence[Head], folder: str | Path, *, toke
         heads: pairs (layer, head) to silence.
         folder: where to; an export that is there is replaced, any other folder with something in it is refused.
         tokenizer: saved beside the model, where given.
+
+    Example:
+        >>> import tempfile
+        >>> from transformers import BertConfig, BertModel
+        >>> sizes = dict(hidden_size=8, num_hidden_layers=2, num_attention_heads=4, intermediate_size=8, vocab_size=9)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     plain = BertModel.from_pretrained(export_masked(BertModel(BertConfig(**sizes)), [(0, 1)], folder))
+        >>> adapter = adapter_for(plain)
+        >>> int(torch.count_nonzero(adapter.projection_weight(0)[adapter.columns(0, 1)]))
+        0
     """
     adapter = adapter_for(model)
     silent = checked_heads(adapter, heads)
@@ -212,10 +232,8 @@ def _read_config(folder: Path, model_class: Any) -> Any:
         raise fail(CONFIG_FILE, f"entries that do not fit ({error})", "as it was saved") from error
 
 
-def _built(model_class: Any, config: Any, record: dict[str, Any], attention: str | None) -> Any:
+def _built(model_class: Any, config: Any, record: dict[str, Any]) -> Any:
     """A model with the shapes that the record says and weights yet to come."""
-    if attention is not None:
-        config._attn_implementation = attention
     try:
         model = _blank(model_class, config, record["options"])
         adapter = adapter_for(model)
@@ -269,6 +287,10 @@ def _written(folder: Path, write: Callable[[Path], None], mark: tuple[str, str],
         write(part)
         if tokenizer is not None:
             tokenizer.save_pretrained(part)
+        for file in part.rglob("*"):
+            if file.is_file():
+                with file.open("rb+") as stream:
+                    os.fsync(stream.fileno())
         # A temporary folder is closed to others; this one is to be what any new folder is.
         mask = os.umask(0)
         os.umask(mask)

@@ -74,6 +74,9 @@ def refuse_unfit(adapter: Adapter) -> None:
     names = {adapter.parts.query, adapter.parts.key, adapter.parts.value}
     for layer in range(adapter.layers):
         adapter.projection_weight(layer)
+        # Tools that spread a model over devices replace `forward` on the module, out of reach of a change of class.
+        if "forward" in vars(adapter.attention(layer)):
+            raise fail("model", "a model whose attention is wrapped", "one loaded without a device map")
         for name in names:
             matrix = getattr(adapter.attention(layer), name)
             if as_matrix(matrix).is_meta and hasattr(matrix, "_hf_hook"):
