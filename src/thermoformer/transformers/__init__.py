@@ -9,31 +9,46 @@ except ImportError as error:
     ) from error
 
 from .contributions import HeadContributions, head_contributions
+from .curves import pruning_curve
 from .data import Examples
 from .families import Adapter, adapter_for, known_families
 from .files import export_masked, load_pruned, save_pruned
+from .goals import goal_for
 from .judge import generate_stories, own_accuracy, perplexity, pooled, probe_accuracy
 from .masks import HeadMasks, head_masks
+from .orders import removal_order
 from .probe import LinearProbe
+from .readout_evidence import ReadoutEvidence, readout_evidence
+from .scores import METHODS, score_heads
 from .surgery import prune_heads
+from .theory import PathTheory, path_theory
 
 __all__ = [
+    "METHODS",
     "Adapter",
     "Examples",
     "HeadContributions",
     "HeadMasks",
     "LinearProbe",
+    "PathTheory",
+    "ReadoutEvidence",
     "adapter_for",
     "export_masked",
     "generate_stories",
+    "goal_for",
     "head_contributions",
     "head_masks",
     "known_families",
     "load_pruned",
     "own_accuracy",
+    "path_theory",
     "perplexity",
     "pooled",
     "probe_accuracy",
     "prune_heads",
+    "pruning_curve",
+    "readout_evidence",
+    "removal_order",
     "save_pruned",
+    "score_heads",
 ]

@@ -8,10 +8,10 @@ import numpy as np
 import scipy.optimize
 import scipy.special
 
-from .._validation import fail, positive_integer, positive_number, real_array
+from .._validation import fail, one_of, positive_integer, positive_number, real_array
 
-# Weak, so that the probe uses all that the features hold of about a thousand examples.
-PENALTY = 0.003
+# A standard normal prior of the weights: what other libraries call a strength C of 1.
+PENALTY = "unit"
 PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 FOLDS = 5
 
@@ -26,33 +26,33 @@ class LinearProbe:
     mean and spread of the training set. The fit starts at zero and holds no chance: equal data give equal probes.
 
     Arguments:
-        penalty: of the weights, 0.003 where absent; 1 / (C n) in terms of the strength C of other libraries, with n
-            examples. "auto" chooses among `PENALTIES` by the log-likelihood in five-fold cross-validation on the
-            training set. That is often a stronger penalty, with which noisy features do some points better.
+        penalty: of the weights; 1 / (C n) in terms of the strength C of other libraries, with n examples. "unit", where
+            absent, is 1 / n, the penalty of a standard normal prior. "auto" chooses among `PENALTIES` by the
+            log-likelihood in five-fold cross-validation on the training set. That is often a stronger penalty, with
+            which noisy features do some points better.
 
     Example:
         >>> import numpy as np
         >>> features = np.array([[0.0, 1.0], [0.2, 1.5], [2.0, 1.2], [2.2, 0.9]])
         >>> probe = LinearProbe().fit(features, [0, 0, 1, 1])
         >>> probe.accuracy([[0.1, 1.0], [2.1, 1.0]], [0, 1]), probe.penalty
-        (1.0, 0.003)
+        (1.0, 0.25)
     """
 
     def __init__(self, penalty: float | str = PENALTY) -> None:
-        if penalty == "auto":
-            self._given: float | None = None
-        elif isinstance(penalty, str):
-            raise fail("penalty", repr(penalty), "a number above 0, or 'auto'")
+        if isinstance(penalty, str):
+            one_of("penalty", penalty, ("unit", "auto"))
         else:
-            self._given = positive_number("penalty", penalty)
-        self._penalty: float | None = self._given
+            positive_number("penalty", penalty)
+        self._given = penalty
+        self._penalty: float | None = None
         self._weights: np.ndarray | None = None
 
     @property
     def penalty(self) -> float:
         """The penalty of the fit, given or chosen."""
         if self._penalty is None:
-            raise fail("penalty", "none yet", "a fitted probe: 'auto' chooses it in fit")
+            raise fail("penalty", "none yet", "a fitted probe: it is set in fit")
         return self._penalty
 
     def fit(self, features: Any, labels: Any, *, classes: int | None = None) -> LinearProbe:
@@ -70,8 +70,10 @@ class LinearProbe:
             raise fail("labels", f"a label {y.max()}", f"labels below {count}, the classes")
         if len(np.unique(y)) < 2:
             raise fail("labels", "one class only", "two classes or more to tell apart")
-        if self._given is None:
+        if self._given == "auto":
             self._penalty = _chosen_penalty(x, y, count)
+        else:
+            self._penalty = 1.0 / len(x) if self._given == "unit" else float(self._given)
         self._centre, self._scale = _standard(x)
         self._weights = _fitted((x - self._centre) * self._scale, y, count, self.penalty)
         return self
@@ -82,12 +84,7 @@ class LinearProbe:
         Arguments:
             features: [example, feature], as many features as were learnt from.
         """
-        x = real_array("features", features, ("example", "feature"))
-        if self._weights is None:
-            raise fail("probe", "one that has not been fitted", "a call of fit first")
-        if x.shape[1] != len(self._centre):
-            raise fail("features", f"{x.shape[1]} features", f"{len(self._centre)}, as in fit")
-        return _logits((x - self._centre) * self._scale, self._weights).argmax(1)
+        return _logits(*self._standardised(features)).argmax(1)
 
     def accuracy(self, features: Any, labels: Any) -> float:
         """The share of examples that are told right.
@@ -98,6 +95,31 @@ class LinearProbe:
         """
         found = self.predict(features)
         return float((found == _whole_labels(labels, len(found))).mean())
+
+    def loss(self, features: Any, labels: Any) -> float:
+        """The mean cross-entropy of examples.
+
+        Arguments:
+            features: [example, feature].
+            labels: whole numbers [example].
+        """
+        x, weights = self._standardised(features)
+        return _log_loss(x, _whole_labels(labels, len(x)), weights)
+
+    def affine(self) -> tuple[np.ndarray, np.ndarray]:
+        """The probe on features as they come: logits = features @ matrix + offset, [feature, class] and [class]."""
+        _, weights = self._standardised(self._centre[None] if self._weights is not None else [[0.0]])
+        matrix = (weights[:, :-1] * self._scale).T
+        return matrix, weights[:, -1] - self._centre @ matrix
+
+    def _standardised(self, features: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Features by the training set's mean and spread, and the weights; an error where they do not fit."""
+        if self._weights is None:
+            raise fail("probe", "one that has not been fitted", "a call of fit first")
+        x = real_array("features", features, ("example", "feature"))
+        if x.shape[1] != len(self._centre):
+            raise fail("features", f"{x.shape[1]} features", f"{len(self._centre)}, as in fit")
+        return (x - self._centre) * self._scale, self._weights
 
 
 def _whole_labels(labels: Any, examples: int) -> np.ndarray:

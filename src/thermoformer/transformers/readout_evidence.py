@@ -91,7 +91,7 @@ class ReadoutEvidence:
         return self.ratio * (self.solved.T @ self.targets) / self.size
 
     def gradient(self) -> torch.Tensor:
-        """∂ ln p / ∂ features [example, feature], of features as they came; s and τ are at their best, so they count not.
+        """∂ ln p / ∂ features [example, feature], for features as they came; s and τ stay at their best.
 
         ∂ ln p/∂F = ρ (A AᵀF/τ − D S F) with A = S Y; then back through the common size and the centring.
         """
@@ -163,7 +163,7 @@ def _best_ratio(
     tried = np.log(_RATIOS)
     best = int(np.argmax([value(one) for one in tried]))
     bounds = (tried[max(best - 1, 0)], tried[min(best + 1, len(tried) - 1)])
-    found = scipy.optimize.minimize_scalar(
+    found: Any = scipy.optimize.minimize_scalar(
         lambda one: -value(one), bounds=bounds, method="bounded", options={"xatol": 1e-9}
     )
     ratio = math.exp(float(found.x))

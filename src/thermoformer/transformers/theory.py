@@ -1,7 +1,7 @@
 """The theory of attention paths on the heads of a pretrained model (transformers; learning §3).
 
-Each head is a path whose features are its contribution ξ to the residual stream at the readout. With one order parameter
-U = RRᵀ for all D outputs,
+Each head is a path whose features are its contribution ξ to the residual stream at the readout. With one order
+parameter U = RRᵀ for all D outputs,
 
     S = D ln det(K + τI) + tr[Yᵀ(K + τI)⁻¹Y] + N(‖R‖² − 2 Σ ln diag R) ,   K = Σ U_ππ' ξ_π·ξ_π' .
 
@@ -54,8 +54,8 @@ def path_theory(
     """The order parameter U of the heads of a model, at the minimum of the action.
 
     Arguments:
-        contributions: ξ [example, path, feature]; their mean over examples is taken off, and they are scaled so that the
-            kernel of U = I has a mean diagonal of 1.
+        contributions: ξ [example, path, feature]; their mean over examples is taken off, and they are scaled so that
+            the kernel of U = I has a mean diagonal of 1.
         targets: Y [example, output], centred.
         width: N; small, so that the labels speak.
         temperature: τ.

@@ -1,0 +1,275 @@
+"""Pruning curves: how well a model does as heads go, by every method, over several draws of the data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from .._progress import Progress, shown_progress
+from .._validation import fail, one_of, positive_integer
+from ..learning.scores import head_name, head_of
+from .data import Examples
+from .families import Head, adapter_for
+from .goals import goal_for
+from .judge import own_accuracy, perplexity, pooled
+from .masks import head_masks
+from .orders import removal_order
+from .probe import PENALTY, LinearProbe
+from .scores import METHODS
+from .surgery import prune_heads
+
+if TYPE_CHECKING:
+    import xarray
+
+# Methods that are scored again as heads go, where not said otherwise; the others are used once, as is usual.
+AGAIN = ("evidence", "evidence_exact")
+
+# What a comparison shows where nothing else is asked for: ours first, then what others do.
+COMPARED = (
+    "evidence",
+    "evidence:once",
+    "theory",
+    "gradient",
+    "gradient:again",
+    "gradient_by_layer",
+    "magnitude",
+    "deepest",
+    "shallowest",
+    "random",
+)
+
+MEASURES = {"probe": "accuracy", "classifier": "accuracy", "language": "perplexity"}
+
+
+def pruning_curve(
+    model: Any,
+    data: Examples,
+    test: Examples,
+    *,
+    methods: Sequence[str] = COMPARED,
+    fractions: Sequence[float] = (0.25, 0.5, 0.75),
+    seeds: Sequence[int] = (0, 1, 2, 3, 4),
+    examples: int = 1000,
+    within_layers: bool = False,
+    goal: str = "auto",
+    readout: str = "mean",
+    penalties: Sequence[float | str] = (PENALTY,),
+    batch: int = 64,
+    device: torch.device | str | None = None,
+    keep: str | Path | None = None,
+    progress: Progress | bool | None = None,
+) -> xarray.Dataset:
+    """Accuracy or perplexity of a model against heads removed, for several methods and draws of the data.
+
+    Every seed draws its examples from the data, without replacement. Heads are scored with them, and a probe learns
+    from them, anew for every set of heads. What is judged is the test set, the same for all.
+
+    Arguments:
+        data: what to draw from: a training set. Never the test set.
+        test: what to judge by.
+        methods: as of `score_heads`. A name alone is the usual form: evidence scored again as heads go, the others
+            once. ":again" and ":once" behind a name say otherwise.
+        fractions: of the heads, removed.
+        seeds: of the draws.
+        examples: in a draw; all where there are fewer.
+        within_layers: remove from all layers alike, as in `removal_order`.
+        penalties: of the probe, as in `LinearProbe`; judged with each.
+        goal, readout, batch, device, progress: as in `score_heads`.
+        keep: folder for finished points; a second call goes on from them.
+
+    Returns:
+        Dataset with `value` [method, seed, removed] (a further axis `penalty` for a probe): accuracy between 0 and 1,
+        or perplexity; `order` [method, seed, step] with the heads removed; `parameters` [removed] of a model from which
+        the first method's heads of the first seed are cut.
+    """
+    import xarray
+
+    rules = {name: _rule(name) for name in _all_different("methods", methods)}
+    heads = adapter_for(model).all_heads()
+    counts = _counts(fractions, len(heads))
+    draws = [int(seed) for seed in _all_different("seeds", seeds)]
+    positive_integer("examples", examples)
+    some = {seed: draw(data, examples, seed) for seed in draws}
+    wanted = goal_for(model, some[draws[0]], goal, readout=readout, batch=batch, device=device).name
+    judge = _judge(wanted, test, readout, penalties, batch, device)
+    axis = [str(penalty) for penalty in penalties] if wanted == "probe" else [""]
+    values = np.full((len(axis), len(rules), len(draws), len(counts) + 1), np.nan)
+    orders = np.full((len(rules), len(draws), counts[-1]), "", dtype=object)
+    settings = [counts, len(test), within_layers, wanted, readout, axis, examples, batch]
+    points = _Points(keep, [*settings, digest(model), digest_of(data), digest_of(test)] if keep else [])
+    with shown_progress(progress) as report:
+        total, done = len(draws) * (len(rules) + 1), 0
+        for place, seed in enumerate(draws):
+            report(done, total, f"draw {seed}: all heads")
+            values[:, :, place, 0] = points("whole", seed, lambda seed=seed: judge(model, some[seed], []))[:, None]
+            for row, (name, (method, every)) in enumerate(rules.items()):
+                done += 1
+                report(done, total, f"draw {seed}: {name}")
+
+                def order(seed: int = seed, method: str = method, every: int | None = every) -> list[Head]:
+                    return removal_order(
+                        model,
+                        some[seed],
+                        method,
+                        count=counts[-1],
+                        every=every,
+                        within_layers=within_layers,
+                        goal=wanted,
+                        readout=readout,
+                        seed=seed,
+                        batch=batch,
+                        device=device,
+                        progress=False,
+                    )
+
+                removed = points.order(name, seed, order)
+                orders[row, place] = [head_name(head) for head in removed]
+                for column, count in enumerate(counts):
+                    without = removed[:count]
+                    found = points(
+                        f"{name} {count}", seed, lambda seed=seed, off=without: judge(model, some[seed], off)
+                    )
+                    values[:, row, place, column + 1] = found
+            done += 1
+        report(total, total, "done")
+    first = [head_of(name) for name in orders[0, 0]]
+    parameters = [count_parameters(prune_heads(model, first[:count])) for count in (0, *counts)]
+    dataset = xarray.Dataset(
+        {
+            "value": (("penalty", "method", "seed", "removed"), values, {"long_name": MEASURES[wanted]}),
+            "order": (("method", "seed", "step"), orders.astype(str)),
+            "parameters": ("removed", parameters, {"long_name": "parameters"}),
+        },
+        coords={
+            "penalty": axis,
+            "method": list(rules),
+            "seed": draws,
+            "removed": [0, *counts],
+            "fraction": ("removed", np.array([0, *counts]) / len(heads)),
+        },
+        attrs={
+            "measure": MEASURES[wanted],
+            "goal": wanted,
+            "heads": len(heads),
+            "model": type(model).__name__,
+            "examples": min(examples, len(data)),
+            "test_examples": len(test),
+            "within_layers": int(within_layers),
+        },
+    )
+    return dataset if wanted == "probe" else dataset.squeeze("penalty", drop=True)
+
+
+def draw(data: Examples, count: int, seed: int) -> Examples:
+    """A number of examples drawn from a data set, without replacement; all of them where there are fewer."""
+    order = np.random.default_rng(seed).permutation(len(data))
+    return data.subset(np.sort(order[:count]))
+
+
+def count_parameters(model: Any) -> int:
+    """The number of parameters of a model."""
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def digest(model: Any) -> str:
+    """A checksum of the weights of a model."""
+    found = hashlib.sha256()
+    for name, weight in model.state_dict().items():
+        found.update(name.encode())
+        found.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return found.hexdigest()
+
+
+def digest_of(examples: Examples) -> str:
+    """A checksum of examples and their labels."""
+    found = hashlib.sha256()
+    for name in sorted(examples.inputs):
+        for row in examples.inputs[name]:
+            found.update(np.asarray(row).tobytes())
+    found.update(b"" if examples.labels is None else examples.labels.tobytes())
+    return found.hexdigest()
+
+
+def _judge(
+    wanted: str, test: Examples, readout: str, penalties: Sequence[float | str], batch: int, device: Any
+) -> Callable[[Any, Examples, list[Head]], np.ndarray]:
+    """How well a model does without some heads, one number per penalty of the probe."""
+
+    def judge(model: Any, data: Examples, removed: list[Head]) -> np.ndarray:
+        with head_masks(model, removed):
+            if wanted == "classifier":
+                return np.array([own_accuracy(model, test, batch=batch, device=device)])
+            if wanted == "language":
+                return np.array([perplexity(model, test, batch=batch, device=device)])
+            features = pooled(model, data, readout=readout, batch=batch, device=device)
+            others = pooled(model, test, readout=readout, batch=batch, device=device)
+        classes = max(data.classes, test.classes)
+        probes = [LinearProbe(penalty).fit(features, data.need_labels(), classes=classes) for penalty in penalties]
+        return np.array([probe.accuracy(others, test.need_labels()) for probe in probes])
+
+    return judge
+
+
+class _Points:
+    """Finished points in a folder, one small file each; other settings, data or weights are another folder."""
+
+    def __init__(self, folder: str | Path | None, settings: list[Any]) -> None:
+        self.folder = None
+        if folder is not None:
+            name = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
+            self.folder = Path(folder) / name
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, name: str, seed: int, compute: Callable[[], np.ndarray]) -> np.ndarray:
+        return np.array(self._kept(name, seed, lambda: [float(one) for one in compute()]))
+
+    def order(self, name: str, seed: int, compute: Callable[[], list[Head]]) -> list[Head]:
+        """An order of heads."""
+        return [(int(layer), int(head)) for layer, head in self._kept(f"{name} order", seed, compute)]
+
+    def _kept(self, name: str, seed: int, compute: Callable[[], Any]) -> Any:
+        if self.folder is None:
+            return compute()
+        file = self.folder / f"{name.replace(':', '-').replace(' ', '-')}-{seed}.json"
+        if file.is_file():
+            return json.loads(file.read_text())
+        found = compute()
+        # A kill in the middle of writing leaves a file under another name.
+        aside = file.with_suffix(".part")
+        aside.write_text(json.dumps(found))
+        aside.replace(file)
+        return found
+
+
+def _rule(name: str) -> tuple[str, int | None]:
+    """A method and how often it is scored: again after every few removals (None) or once (0)."""
+    method, _, form = name.partition(":")
+    one_of("methods", method, tuple(METHODS))
+    if form not in ("", "once", "again"):
+        raise fail("methods", repr(name), "a method, or a method with ':once' or ':again' behind")
+    again = form == "again" or (form == "" and method in AGAIN)
+    return method, None if again else 0
+
+
+def _counts(fractions: Sequence[float], heads: int) -> list[int]:
+    counts = []
+    for fraction in fractions:
+        if not isinstance(fraction, (int, float)) or not 0 < fraction < 1:
+            raise fail("fractions", fraction, "numbers between 0 and 1, both excluded")
+        counts.append(round(fraction * heads))
+    if not counts or sorted(set(counts)) != counts or counts[0] < 1 or counts[-1] >= heads:
+        raise fail("fractions", list(fractions), f"ascending numbers that remove different counts of {heads} heads")
+    return counts
+
+
+def _all_different(name: str, given: Sequence[Any]) -> list[Any]:
+    found = [given] if isinstance(given, str) else list(given)
+    if not found or len(set(found)) < len(found):
+        raise fail(name, found, "one or more, all different")
+    return found
