@@ -149,7 +149,7 @@ def test_classes_without_examples_are_possible():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: LinearProbe("strong"), "penalty: got 'strong'; expected a number above 0, or 'auto'"),
+        (lambda: LinearProbe("strong"), "penalty: got 'strong'; expected one of 'unit', 'auto'"),
         (lambda: LinearProbe(0), "penalty: got 0.0; expected a number above 0"),
         (lambda: LinearProbe().predict(np.ones((2, 2))), "probe: got one that has not been fitted"),
         (lambda: LinearProbe("auto").penalty, "penalty: got none yet; expected a fitted probe"),

@@ -13,6 +13,7 @@ from .curves import pruning_curve
 from .data import Examples
 from .families import Adapter, adapter_for, known_families
 from .files import export_masked, load_pruned, save_pruned
+from .fine_tuning import train_classifier
 from .goals import goal_for
 from .judge import generate_stories, own_accuracy, perplexity, pooled, probe_accuracy
 from .masks import HeadMasks, head_masks
@@ -20,6 +21,7 @@ from .orders import removal_order
 from .probe import LinearProbe
 from .readout_evidence import ReadoutEvidence, readout_evidence
 from .scores import METHODS, score_heads
+from .speed import measured_speed
 from .surgery import prune_heads
 from .theory import PathTheory, path_theory
 
@@ -40,6 +42,7 @@ __all__ = [
     "head_masks",
     "known_families",
     "load_pruned",
+    "measured_speed",
     "own_accuracy",
     "path_theory",
     "perplexity",
@@ -51,4 +54,5 @@ __all__ = [
     "removal_order",
     "save_pruned",
     "score_heads",
+    "train_classifier",
 ]
