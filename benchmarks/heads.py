@@ -1,10 +1,10 @@
 """Which heads of real transformers matter: pruning curves of every method on real weights and data.
 
     python benchmarks/heads.py --minilm FOLDER_OR_NAME --out results/heads
-    python benchmarks/heads.py --minilm ... --out ... --device cuda --parts trec sst2 classifier stories
+    python benchmarks/heads.py --minilm ... --out ... --device cuda --parts trec sst2 classifier stories speed
 
-MiniLM-L6 with a linear probe on TREC-6 and SST-2, MiniLM-L6 trained as a classifier on SST-2, and stories260K on its own
-stories. Each part writes a dataset (netCDF) and prints a table. Finished points are kept and a second call goes on.
+MiniLM-L6 with a linear probe on TREC-6 and SST-2, MiniLM-L6 trained as a classifier on SST-2, and stories260K on its
+own stories. Each part writes a dataset (netCDF) and prints a table. Finished points are kept and a second call goes on.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from thermoformer.tasks import sst2, trec, write_stories_folder
 from thermoformer.transformers import (
     Examples,
     generate_stories,
+    measured_speed,
     own_accuracy,
     perplexity,
     prune_heads,
@@ -30,13 +31,12 @@ from thermoformer.transformers import (
     train_classifier,
 )
 from thermoformer.transformers.curves import COMPARED, draw
-from thermoformer.transformers.speed import measured_speed
 
 # Fresh ones: seeds 1 to 4 were used while the method was made.
 SEEDS = (10, 11, 12, 13, 14)
 PENALTIES = ("unit", 0.1)
 EXACT = ("evidence_exact", "ablation")
-WITHIN = ("evidence", "theory", "gradient", "magnitude", "random")
+WITHIN_LAYERS = ("evidence", "theory", "gradient", "magnitude", "random")
 
 
 def main() -> None:
@@ -44,26 +44,23 @@ def main() -> None:
     parser.add_argument("--minilm", required=True, help="folder or hub name of all-MiniLM-L6-v2")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--parts", nargs="+", default=["trec", "sst2", "classifier", "stories"])
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--examples", type=int, default=1000)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--exact", action="store_true", help="also the methods that remove every head in turn")
-    parser.add_argument("--within", action="store_true", help="also within layers")
+    parser.add_argument("--within", action="store_true", help="also with as many heads from every layer")
     parser.add_argument("--quiet", action="store_true")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     for part in given.parts:
         start = time.perf_counter()
-        {"trec": probe, "sst2": probe, "classifier": classifier, "stories": stories, "speed": speed}[part](part, given)
+        PARTS[part](part, given)
         print(f"{part}: {time.perf_counter() - start:.0f} s\n", flush=True)
 
 
-def compared(given: argparse.Namespace) -> tuple[str, ...]:
-    return COMPARED + (EXACT if given.exact else ())
-
-
-def curve(name: str, model, data, test, given: argparse.Namespace, **settings) -> xarray.Dataset:
+def curves(model, data, test, given: argparse.Namespace, **settings) -> list[xarray.Dataset]:
+    """Curves of all methods and, where asked for, within layers."""
     usual = {
         "seeds": given.seeds,
         "examples": given.examples,
@@ -71,37 +68,32 @@ def curve(name: str, model, data, test, given: argparse.Namespace, **settings) -
         "device": given.device,
         "keep": given.out / "points",
         "progress": False if given.quiet else None,
-    }
-    found = []
-    for within in (False, True) if given.within else (False,):
-        methods = WITHIN if within else compared(given)
-        dataset = pruning_curve(model, data, test, **{**usual, "methods": methods, **settings, "within_layers": within})
-        found.append(dataset)
-        if "seed_of_model" not in settings:
-            show(dataset, name + (", within layers" if within else ""))
+    } | settings
+    methods = COMPARED + (EXACT if given.exact else ())
+    found = [pruning_curve(model, data, test, methods=methods, **usual)]
+    if given.within:
+        found.append(pruning_curve(model, data, test, methods=WITHIN_LAYERS, within_layers=True, **usual))
     return found
 
 
-def save(datasets: list[xarray.Dataset], name: str, given: argparse.Namespace) -> None:
-    for dataset, suffix in zip(datasets, ("", "-within"), strict=False):
+def keep(datasets: list[xarray.Dataset], name: str, given: argparse.Namespace) -> None:
+    for dataset, suffix in zip(datasets, ("", "-within-layers"), strict=False):
         dataset.to_netcdf(given.out / f"{name}{suffix}.nc", engine="h5netcdf")
+        show(dataset, name + suffix)
 
 
 def show(dataset: xarray.Dataset, name: str) -> None:
     factor, digits = (100, 1) if dataset.attrs["measure"] == "accuracy" else (1, 2)
     for penalty in dataset.penalty.values if "penalty" in dataset.dims else [None]:
         value = factor * (dataset.value if penalty is None else dataset.value.sel(penalty=penalty))
-        print(
-            f"{name}{'' if penalty is None else f', penalty {penalty}'}: {dataset.attrs['measure']}, mean ± standard error"
-        )
-        print("".join(f"{x:>14}" for x in ("removed", *(f"{100 * x:.0f} %" for x in dataset.fraction.values))))
+        what = "" if penalty is None else f", penalty {penalty}"
+        print(f"{name}{what}: {dataset.attrs['measure']}, mean ± standard error over draws")
+        print(f"{'removed':>18}" + "".join(f"{100 * share:12.0f} %" for share in dataset.fraction.values))
         for method in dataset.method.values:
             rows = value.sel(method=method).values
             error = rows.std(0, ddof=1) / np.sqrt(len(rows)) if len(rows) > 1 else np.full(rows.shape[1], np.nan)
-            print(
-                f"{method:>18}"
-                + "".join(f"{m:8.{digits}f} ±{e:4.{digits}f}" for m, e in zip(rows.mean(0), error, strict=True))
-            )
+            pairs = zip(rows.mean(0), error, strict=True)
+            print(f"{method:>18}" + "".join(f"{mean:8.{digits}f} ±{miss:4.{digits}f}" for mean, miss in pairs))
     print(flush=True)
 
 
@@ -115,7 +107,7 @@ def labelled(task: str, tokenizer) -> tuple[Examples, Examples]:
 def probe(task: str, given: argparse.Namespace) -> None:
     train, test = labelled(task, AutoTokenizer.from_pretrained(given.minilm))
     model = AutoModel.from_pretrained(given.minilm)
-    save(curve(task, model, train, test, given, goal="probe", penalties=PENALTIES), task, given)
+    keep(curves(model, train, test, given, goal="probe", penalties=PENALTIES), task, given)
 
 
 def classifier(_: str, given: argparse.Namespace) -> None:
@@ -127,46 +119,24 @@ def classifier(_: str, given: argparse.Namespace) -> None:
         model = AutoModelForSequenceClassification.from_pretrained(given.minilm, num_labels=2)
         start = time.perf_counter()
         train_classifier(model, train, seed=seed, device=given.device, progress=False if given.quiet else None)
+        seconds = time.perf_counter() - start
         accuracy = own_accuracy(model, test, device=given.device)
-        print(
-            f"classifier {seed}: {100 * accuracy:.1f} % on test, trained in {time.perf_counter() - start:.0f} s",
-            flush=True,
-        )
-        found.append(pruned_classifier(model, train, test, seed, given))
-    together = [xarray.concat(list(one), "seed") for one in zip(*found, strict=True)]
-    for dataset, name in zip(together, ("classifier", "classifier, within layers"), strict=False):
-        show(dataset, name)
-    save(together, "classifier", given)
-
-
-def pruned_classifier(model, train: Examples, test: Examples, seed: int, given: argparse.Namespace) -> list:
-    usual = {
-        "seeds": (seed,),
-        "examples": given.examples,
-        "batch": given.batch,
-        "device": given.device,
-        "goal": "classifier",
-    }
-    usual |= {"keep": given.out / "points", "progress": False}
-    found = [pruning_curve(model, train, test, methods=compared(given), **usual)]
-    if given.within:
-        found.append(pruning_curve(model, train, test, methods=WITHIN, within_layers=True, **usual))
-    return found
+        print(f"classifier {seed}: {100 * accuracy:.1f} % on test, trained in {seconds:.0f} s", flush=True)
+        found.append(curves(model, train, test, given, seeds=(seed,), goal="classifier"))
+    keep([xarray.concat(list(one), "seed") for one in zip(*found, strict=True)], "classifier", given)
 
 
 def stories(_: str, given: argparse.Namespace) -> None:
-    """Perplexity of stories that the whole model tells: those of one seed to score with, others held back."""
+    """Perplexity of stories that the whole model tells: some to score with, others held back."""
     model = AutoModelForCausalLM.from_pretrained(write_stories_folder(given.out / "stories260K")).to(given.device)
     data = Examples.from_tokens(generate_stories(model, 320, 256, seed=1, device=given.device))
     test = Examples.from_tokens(generate_stories(model, 200, 256, seed=2, device=given.device))
-    print(
-        f"stories: perplexity {perplexity(model, data):.3f} of its samples, {perplexity(model, test):.3f} of those held back"
-    )
-    save(curve("stories", model, data, test, given, examples=64, batch=32), "stories", given)
+    print(f"perplexity {perplexity(model, data):.3f} of its samples, {perplexity(model, test):.3f} of those held back")
+    keep(curves(model, data, test, given, examples=64, batch=32), "stories", given)
 
 
 def speed(_: str, given: argparse.Namespace) -> None:
-    """Scoring time, and speed of pruned models against the whole one."""
+    """Time to score, and speed of pruned models against the whole one."""
     train, test = labelled("trec", AutoTokenizer.from_pretrained(given.minilm))
     model = AutoModel.from_pretrained(given.minilm)
     data = draw(train, given.examples, given.seeds[0])
@@ -176,12 +146,13 @@ def speed(_: str, given: argparse.Namespace) -> None:
     models = {f"{share} %": prune_heads(model, order[: 72 * share // 100]) for share in (0, 25, 50, 75)}
     speeds = measured_speed(models, test, batch=given.batch, device=given.device)
     for name, one in models.items():
-        weights = sum(weight.numel() for weight in one.parameters())
-        layers = sum(weight.numel() for weight in one.base_model.encoder.parameters())
-        print(
-            f"{name:>6} removed: {speeds[name] / speeds['0 %']:.2f} × the speed, {weights / 1e6:.2f} million parameters, {layers / 1e6:.2f} of them in layers"
-        )
+        weights, layers = (sum(weight.numel() for weight in part.parameters()) for part in (one, one.encoder))
+        ratio = speeds[name] / speeds["0 %"]
+        sizes = f"{weights / 1e6:.2f} million parameters, {layers / 1e6:.2f} of them in layers"
+        print(f"{name:>6} removed: {ratio:.2f} × the speed, {sizes}")
 
+
+PARTS = {"trec": probe, "sst2": probe, "classifier": classifier, "stories": stories, "speed": speed}
 
 if __name__ == "__main__":
     main()
