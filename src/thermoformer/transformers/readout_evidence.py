@@ -4,6 +4,10 @@ With features F, centred over the examples and scaled so that K = FFᵀ has a me
 
     ln p(Y) = max over s and τ of −½ tr[Yᵀ(sK + τI)⁻¹Y] − (D/2) ln det(sK + τI) .
 
+Centring took one direction from both features and labels. It holds no information and is left out: P stands for the
+number of examples less one, and the determinant for that of the others. (As the formula is written, few examples of
+many features would have an infinite evidence at τ = 0, from that direction alone.)
+
 Only the ratio ρ = s/τ has to be searched for. With S = (I + ρK)⁻¹ the best τ is tr[YᵀSY]/(PD), whatever ρ is.
 """
 
@@ -134,7 +138,7 @@ def readout_evidence(features: Any, targets: torch.Tensor) -> ReadoutEvidence:
     # ‖u_iᵀY‖² of the eigenvectors u_i of K.
     overlaps = ((vectors.T @ (targets if wide else centred.T @ targets)) ** 2).sum(1)
     overlaps = overlaps if wide else overlaps / values
-    numbers = values.cpu().numpy(), overlaps.cpu().numpy(), float((targets**2).sum()), examples, outputs
+    numbers = values.cpu().numpy(), overlaps.cpu().numpy(), float((targets**2).sum()), examples - 1, outputs
     ratio, temperature, value = _best_ratio(*numbers)
     if wide:
         inverse = torch.eye(examples, device=given.device, dtype=torch.float64) + ratio * gram
