@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 from small_images import data_folder
+from typer.testing import CliRunner
 
+from thermoformer.cli import app
 from thermoformer.experiments import EXPERIMENTS, one_shot, one_shot_points, one_shot_training
 from thermoformer.experiments.one_shot import one_shot_data, run_one_shot
 from thermoformer.experiments.one_shot_config import OneShotConfig
@@ -29,6 +33,8 @@ from thermoformer.learning import (
     save_network,
     solve,
 )
+from thermoformer.sweeps import Sweep
+from thermoformer.sweeps.description import name_of, own_function
 from thermoformer.tasks import OneShotTask
 
 from .test_page import assert_self_contained
@@ -110,8 +116,8 @@ def test_dataset_has_the_documented_variables(dataset, config):
     }  # fmt: skip
     assert dataset.width.values.tolist() == [5, WIDE, np.inf]
     assert dataset.part.values.tolist() == list(PARTS)
-    assert dataset.path.values.tolist() == ["1→1", "1→2", "2→1", "2→2"]
-    assert dataset["head"].values.tolist() == ["1.1", "1.2", "2.1", "2.2"]
+    assert dataset.path.values.tolist() == ["0→0", "0→1", "1→0", "1→1"]
+    assert dataset["head"].values.tolist() == ["0.0", "0.1", "1.0", "1.1"]
     assert all(variable.attrs["long_name"] for variable in dataset.data_vars.values())
     assert dataset.converged.all()
     for name in ("accuracy", "expected_accuracy", "trained_accuracy", "trained_order_accuracy", "exact_accuracy"):
@@ -139,7 +145,11 @@ def test_infinite_width_is_the_gaussian_process_and_the_limit_of_large_widths(da
 def test_the_trained_network_is_measured_on_the_same_sequences(dataset, config):
     heads, network = frozen_heads(config, one_shot_record(config)["network_checksum"]), random_network()
     assert len(heads.labels["test"]) == 48 and len(heads.labels["mnist"]) == 40
-    right = np.mean(np.sign(heads.outputs["test"]) == heads.labels["test"])
+    training = config.training_config()
+    x, labels = one_shot_training.one_shot_tasks(training, one_shot_training.one_shot_parts(training))[
+        "test"
+    ].sequences(48)
+    right = np.mean(np.sign(network.predict(x)) == labels)
     assert float(dataset.trained_accuracy.sel(part="test")) == pytest.approx(right)
     # The network lies on disk in single precision.
     order = order_parameter_from_weights(network.arch, network.weights)
@@ -224,7 +234,7 @@ def test_run_writes_data_figures_tables_and_page(finished, dataset, config):
     found = float(dataset.accuracy.sel(width=5, temperature=0.1, part="test"))
     assert float(rows[0]["test_percent"]) == pytest.approx(100 * found, abs=0.006)
     with (folder / "head_scores.csv").open(newline="", encoding="utf-8") as stream:
-        assert [row["head"] for row in csv.DictReader(stream)] == ["1.1", "1.2", "2.1", "2.2"]
+        assert [row["head"] for row in csv.DictReader(stream)] == ["0.0", "0.1", "1.0", "1.1"]
 
 
 def test_a_run_goes_on_with_other_widths(finished, config, monkeypatch):
@@ -241,6 +251,39 @@ def test_a_run_goes_on_with_other_widths(finished, config, monkeypatch):
     found = one_shot_data(more, folder=folder / "sweep")
     assert solved == [(50, 0.1), (50, 0.5)]
     assert found.width.values.tolist() == [5, 50, WIDE, np.inf]
+
+
+def test_a_folder_says_all_that_is_needed_to_go_on(finished, dataset, config, tmp_path):
+    file = Path(shutil.copy(config.network, tmp_path / "network.safetensors"))
+    own = dataclasses.replace(config, network=str(file), exact_draws=0)
+    one_shot_data(own, folder=tmp_path / "sweep")
+    for name, missing, result in (
+        ("widths", "0/1", "accuracy"),
+        ("limit", "1", "trained_order_accuracy"),
+        ("products", "1/0/0", "log_evidence"),
+        ("limit_products", "0/0", "log_evidence"),
+        ("trained", "0", "trained_accuracy"),
+    ):
+        folder = tmp_path / "sweep" / name
+        before = Sweep.from_store(folder).dataset().load()
+        (folder / "data.zarr" / "status" / "c" / missing).unlink()
+        assert Sweep.from_store(folder).status().left == 1
+        answer = CliRunner().invoke(app, ["sweep", "resume", str(folder)])
+        assert answer.exit_code == 0, answer.output
+        np.testing.assert_allclose(Sweep.from_store(folder).dataset()[result], before[result])
+    # With another network in the same place it would be another sweep.
+    save_network(dataclasses.replace(random_network(), queries=random_network().keys), file)
+    one_shot_points._frozen_heads.cache_clear()
+    (folder / "data.zarr" / "status" / "c" / "0").unlink()
+    again = Sweep.from_store(folder)
+    again.run()
+    assert "which is another by now; expected the one that the sweep began with" in next(iter(again.errors().values()))
+
+
+def test_every_point_may_be_resumed_from_its_folder():
+    for name in ("point", "limit", "product", "limit_product", "trained", "exact"):
+        function = getattr(one_shot_points, f"one_shot_{name}")
+        assert own_function(name_of(function)) is function
 
 
 def test_another_network_under_the_same_name_is_another_config(config, tmp_path):

@@ -30,6 +30,7 @@ from ..learning import (
     sample_order_parameters,
     solve,
 )
+from ..sweeps import resumable
 from .one_shot_config import OneShotConfig
 from .one_shot_training import SHIPPED, one_shot_parts, one_shot_tasks, shipped_network
 from .sampled import whole_key
@@ -67,23 +68,26 @@ def one_shot_record(config: OneShotConfig, *, sampled: bool = False) -> dict[str
     same = dict(_EVERY_POINT)
     if sampled:
         same |= {"exact_draws": config.exact_draws, "chains": config.chains}
-    if config.network is None:
-        with as_file(files("thermoformer.experiments") / "data" / SHIPPED) as file:
-            checksum = hashlib.sha256(file.read_bytes()).hexdigest()
-    else:
+    if config.network is not None:
         load_network(config.network)  # says what is wrong with it
-        checksum = hashlib.sha256(Path(config.network).read_bytes()).hexdigest()
-    record = {**record_of(config, **same), "network_checksum": checksum}
+    record = {**record_of(config, **same), "network_checksum": _checksum(config)}
     if not sampled:
         record.pop("exact_examples")
     return {name: value for name, value in record.items() if not name.startswith("product")}
+
+
+def _checksum(config: OneShotConfig) -> str:
+    if config.network is not None:
+        return hashlib.sha256(Path(config.network).read_bytes()).hexdigest()
+    with as_file(files("thermoformer.experiments") / "data" / SHIPPED) as file:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def frozen_heads(config: OneShotConfig, checksum: str = "") -> FrozenHeads:
     """The features of a config's network on all parts of the images; computed once in a process.
 
     Arguments:
-        checksum: of the network, so that another one under the same path is not taken for it.
+        checksum: of the network, so that another one under the same path is not taken for it; any where empty.
     """
     return _frozen_heads(
         dataclasses.replace(config, components=1, variance=1.0, products=(), exact_examples=1, **_EVERY_POINT), checksum
@@ -91,7 +95,11 @@ def frozen_heads(config: OneShotConfig, checksum: str = "") -> FrozenHeads:
 
 
 @lru_cache(maxsize=1)
-def _frozen_heads(config: OneShotConfig, _checksum: str) -> FrozenHeads:
+def _frozen_heads(config: OneShotConfig, checksum: str) -> FrozenHeads:
+    if checksum and checksum != _checksum(config):
+        raise fail(
+            "network", f"{config.network or SHIPPED}, which is another by now", "the one that the sweep began with"
+        )
     network = shipped_network() if config.network is None else load_network(config.network)
     if network.arch.outputs > 1 or network.arch.skip:
         raise fail("network", str(network.arch), "a network with one output and without skips")
@@ -123,6 +131,7 @@ def _given(record: Mapping[str, Any]) -> tuple[OneShotConfig, FrozenHeads]:
     return config, frozen_heads(config, checksum)
 
 
+@resumable
 def one_shot_point(width: int, temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
     """The theory at one width and temperature: a point of the sweep.
 
@@ -136,6 +145,7 @@ def one_shot_point(width: int, temperature: float, config: Mapping[str, Any]) ->
     return xr.Dataset(_of_solution(solve(arch, *data, temperature=temperature, throw=False), heads, settings))
 
 
+@resumable
 def one_shot_limit(temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
     """The Gaussian process at one temperature, and the predictor with the U of the trained weights in its place."""
     settings, heads = _given(config)
@@ -147,6 +157,7 @@ def one_shot_limit(temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
     return xr.Dataset(found | {"trained_order_accuracy": ("part", heads.accuracies(scaled.predict))})
 
 
+@resumable
 def one_shot_product(width: int, product: float, temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
     """The theory at one width with another product of the prior variances."""
     settings, heads = _given(config)
@@ -155,6 +166,7 @@ def one_shot_product(width: int, product: float, temperature: float, config: Map
     return _of_product(solve(arch, *data, temperature=temperature, throw=False), heads)
 
 
+@resumable
 def one_shot_limit_product(product: float, temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
     """The Gaussian process with another product of the prior variances."""
     settings, heads = _given(config)
@@ -163,6 +175,7 @@ def one_shot_limit_product(product: float, temperature: float, config: Mapping[s
     return _of_product(gaussian_process(arch, *data, temperature=temperature), heads)
 
 
+@resumable
 def one_shot_trained(seed: int, config: Mapping[str, Any]) -> xr.Dataset:
     """The trained network itself on the same sequences, and the U of its weights.
 
@@ -182,6 +195,7 @@ def one_shot_trained(seed: int, config: Mapping[str, Any]) -> xr.Dataset:
     )
 
 
+@resumable
 def one_shot_exact(width: int, temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
     """The exact posterior of the order parameters at one width and temperature, and the theory on the same examples."""
     settings, heads = _given(config)
