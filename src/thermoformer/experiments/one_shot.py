@@ -21,12 +21,12 @@ from .one_shot_config import OneShotConfig
 from .one_shot_overlap import correlations
 from .one_shot_points import (
     PARTS,
-    one_shot_exact,
+    one_shot_free,
     one_shot_limit,
-    one_shot_limit_product,
+    one_shot_limit_free,
     one_shot_point,
-    one_shot_product,
     one_shot_record,
+    one_shot_sampled,
     one_shot_trained,
 )
 from .one_shot_training import trained_network
@@ -96,8 +96,8 @@ def one_shot_data(
         - `free_…` [width]: temperature and product of the prior variances both chosen by evidence, where asked for;
         - `trained_…` of the trained network itself, and `trained_order_accuracy` [temperature, part] of the Gaussian
           predictor with its U, scaled to the trace of the Gaussian process;
-        - `exact_…` from the exact posterior at `compared_width`, where it was asked for, and `exact_theory_…` from the
-          theory on the same examples;
+        - `sampled_…` from networks sampled at `compared_width` and the temperature chosen there by validation, where
+          they were asked for;
         - `correlation` [coefficient, width, temperature] of U with that of the trained network, and
           `correlation_chance`, how often heads in another order correlate as much.
     """
@@ -116,18 +116,17 @@ def one_shot_data(
     joined = _with_limit(finite, limit)
     joined["trained_order_accuracy"] = limit.trained_order_accuracy
     dataset = _chosen(joined.merge(trained).assign_coords(part=list(PARTS)))
-    if config.products:
-        axes = {"product": list(config.products), "temperature": list(config.product_temperatures)}
-        others = swept(one_shot_product, {"width": widths, **axes}, kept("products"), **given)
-        limits = swept(one_shot_limit_product, axes, kept("limit_products"), **given)
-        dataset = dataset.merge(_freely_chosen(dataset, _with_limit(others, limits), config.variance))
-    if config.exact_draws:
+    if config.choose_variances:
+        free = swept(one_shot_free, {"width": widths}, kept("free"), **given)
+        limit = swept(one_shot_limit_free, {"seed": [config.seed]}, kept("limit_free"), **given)
+        dataset = dataset.merge(_with_limit(free, limit.isel(seed=0, drop=True)))
+    if config.sampled_draws:
         width = int(dataset.compared_width)
         temperature = float(dataset.temperature_by_validation.sel(width=width))
         given["config"] = one_shot_record(config, sampled=True)
         point = {"width": [width], "temperature": [temperature]}
-        exact = swept(one_shot_exact, point, kept("exact"), **given)
-        dataset = dataset.merge(exact.isel(width=0, temperature=0, drop=True))
+        sampled = swept(one_shot_sampled, point, kept("sampled"), **given)
+        dataset = dataset.merge(sampled.isel(width=0, temperature=0, drop=True))
     return _described(dataset, config)
 
 
@@ -136,21 +135,6 @@ def _with_limit(finite: xr.Dataset, limit: xr.Dataset) -> xr.Dataset:
     widths = finite.assign_coords(width=finite.width.values.astype(float))
     parts = [widths, limit[list(finite.data_vars)].expand_dims(width=[np.inf])]
     return xr.concat(parts, "width", data_vars="all", coords="minimal", compat="equals", join="exact")
-
-
-def _freely_chosen(dataset: xr.Dataset, others: xr.Dataset, variance: float) -> xr.Dataset:
-    """Temperature and product of the variances with the highest evidence, the config's own product among them."""
-    layers = dataset.sizes["layer"] + 2
-    own = dataset[["accuracy", "log_evidence"]].expand_dims(product=[variance**layers])
-    choices = [one.stack(choice=("product", "temperature")) for one in (own, others)]
-    flat = [one.drop_vars(["choice", "product", "temperature"]) for one in choices]
-    everything = xr.concat(flat, "choice", data_vars="all", coords="minimal", compat="override", join="exact")
-    best = everything.log_evidence.fillna(-np.inf).argmax("choice")
-    found = {f"free_{name}": everything[name].isel(choice=best) for name in ("accuracy", "log_evidence")}
-    for name in ("product", "temperature"):
-        values = np.concatenate([one[name].values for one in choices])
-        found[f"free_{name}"] = xr.DataArray(values[best.values], dims="width")
-    return xr.Dataset(found)
 
 
 def _chosen(dataset: xr.Dataset) -> xr.Dataset:
@@ -180,22 +164,22 @@ _LONG_NAMES = {
     "free_temperature": "temperature chosen by evidence, together with the product of the variances",
     "free_product": "product of all prior variances chosen by evidence",
     "free_log_evidence": "log evidence at this choice",
+    "free_at_bound": "whether this choice is at the edge of what is allowed",
     "free_accuracy": "accuracy at this choice",
     "trained_accuracy": "accuracy of the trained network",
     "trained_width": "width of the trained network",
     "trained_order_parameter": "order parameter U of the trained weights",
     "trained_head_score": "score of a head from the U of the trained weights",
     "trained_order_accuracy": "accuracy of the Gaussian predictor with the U of the trained weights",
-    "exact_order_parameter": "mean order parameter U of the exact posterior at finite width",
-    "exact_order_parameter_error": "its Monte-Carlo standard error",
-    "exact_theory_order_parameter": "order parameter U of the theory on the examples of the exact posterior",
-    "exact_theory_accuracy": "accuracy of the theory on the examples of the exact posterior",
-    "exact_head_score": "score of a head from the mean U of the exact posterior",
-    "exact_accuracy": "accuracy of the exact mean predictor at finite width",
-    "exact_mixed": "whether the chains of the exact posterior mixed",
-    "exact_note": "why the chains of the exact posterior count as not mixed",
-    "exact_r_hat": "largest R-hat of the exact posterior",
-    "exact_effective": "smallest effective sample size of the exact posterior",
+    "sampled_order_parameter": "mean order parameter U of sampled networks",
+    "sampled_order_parameter_error": "its Monte-Carlo standard error",
+    "sampled_head_score": "score of a head from the mean U of sampled networks",
+    "sampled_accuracy": "accuracy of the mean predictor of sampled networks",
+    "sampled_mixed": "whether the chains of sampled networks mixed",
+    "sampled_note": "why the chains of sampled networks count as not mixed",
+    "sampled_method": "sampler: gibbs over all weights, or nuts over the order parameters",
+    "sampled_r_hat": "largest R-hat of sampled networks",
+    "sampled_effective": "smallest effective sample size of sampled networks",
     "correlation": "correlation of the entries of U with those of the trained network",
     "correlation_chance": "part of orders of the heads in which the correlation is as large",
 }

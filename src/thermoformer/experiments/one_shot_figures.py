@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from .. import figures
 from ..figures import styled
-from .one_shot_overlap import COEFFICIENTS
+from .one_shot_overlap import COEFFICIENTS, order_correlation
 
 PART_NAMES = {
     "validation": "validation characters",
@@ -53,24 +53,28 @@ def draw_accuracy(dataset: xr.Dataset) -> Figure:
 
 @styled
 def draw_order_parameters(dataset: xr.Dataset) -> Figure:
-    """U of the theory, of the trained weights and of the exact posterior, all with the trace of the first."""
+    """U of the theory, of sampled networks and of the trained weights, all with the trace of the first."""
     matrices = order_parameters(dataset)
-    figure, axes = figures.figure_grid(len(matrices) // 2, 2, size=(4.8, 4.4))
+    figure, axes = figures.figure_grid(1, len(matrices), size=(4.4, 4.6))
+    theory = next(iter(matrices.values()))
     limit = max(float(np.abs(matrix).max()) for matrix in matrices.values())
+    names = dataset.path.values.tolist()
     for number, (ax, (name, matrix)) in enumerate(zip(axes.flat, matrices.items(), strict=True)):
-        names = dataset.path.values.tolist()
-        right = number % 2 == 1
-        figures.order_parameter_matrix(matrix, names, ax, limit=limit, colorbar=right, row_names=not right)
+        figures.order_parameter_matrix(matrix, names, ax, limit=limit, colorbar=False, row_names=number == 0)
         ax.tick_params(axis="x", labelrotation=90)
         for label in ax.get_xticklabels():
             label.set(ha="center", rotation_mode="default")
         ax.set_title(name)
+        if number > 0:
+            value = f"{order_correlation(theory, matrix, diagonal=False):.2f}".replace("-", "−")
+            ax.set_xlabel(f"correlation with theory\noff the diagonal: {value}")
+    figure.colorbar(axes[0, -1].images[0], ax=axes[0, -1], label="U", shrink=0.8)
     return figure
 
 
 @styled
 def draw_head_scores(dataset: xr.Dataset) -> Figure:
-    """Scores of all heads from the U of the theory, of the exact posterior and of the trained weights."""
+    """Scores of all heads from the U of the theory, of sampled networks and of the trained weights."""
     figure, axes = figures.figure_grid(size=(7.0, 3.8))
     ax = figures.grouped_points(head_scores(dataset), dataset["head"].values.tolist(), axes[0, 0], legend=False)
     ax.set_ylim(0, 1.08)
@@ -135,24 +139,24 @@ def finite_widths(dataset: xr.Dataset) -> np.ndarray:
 
 
 def order_parameters(dataset: xr.Dataset) -> dict[str, np.ndarray]:
-    """U by where it comes from, all with the trace of the theory's."""
+    """U by where it comes from, theory first and trained weights last, all with the trace of the theory's."""
     width = float(dataset.compared_width)
     theory = at_choice(dataset, "validation").order_parameter.sel(width=width).values
-    found = {f"theory, {width_name(width)}": theory, "trained weights": dataset.trained_order_parameter.values}
-    if "exact_order_parameter" in dataset:
-        found["theory, fewer examples"] = dataset.exact_theory_order_parameter.values
-        found["exact, fewer examples"] = dataset.exact_order_parameter.values
+    found = {f"theory, {width_name(width)}": theory}
+    if "sampled_order_parameter" in dataset:
+        found[f"sampled networks, {width_name(width)}"] = dataset.sampled_order_parameter.values
+    found["trained weights"] = dataset.trained_order_parameter.values
     return {name: matrix * np.trace(theory) / np.trace(matrix) for name, matrix in found.items()}
 
 
 def head_scores(dataset: xr.Dataset) -> dict[str, np.ndarray]:
-    """Scores of all heads by where U comes from."""
+    """Scores of all heads by where U comes from, in the order of `order_parameters`."""
     width = float(dataset.compared_width)
     theory = at_choice(dataset, "validation").head_score.sel(width=width).values
-    found = {f"theory, {width_name(width)}": theory, "trained weights": dataset.trained_head_score.values}
-    if "exact_head_score" in dataset:
-        found["exact, fewer examples"] = dataset.exact_head_score.values
-    return found
+    found = {f"theory, {width_name(width)}": theory}
+    if "sampled_head_score" in dataset:
+        found[f"sampled networks, {width_name(width)}"] = dataset.sampled_head_score.values
+    return found | {"trained weights": dataset.trained_head_score.values}
 
 
 def width_name(width: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from .one_shot_figures import (
     width_name,
     with_trained_order,
 )
-from .one_shot_overlap import COEFFICIENTS, order_correlation
+from .one_shot_overlap import COEFFICIENTS, order_chance, order_correlation
 from .one_shot_training import PUBLISHED_ACCURACY
 
 # Test accuracy in percent with the heads of another network, trained more briefly, by width and temperature.
@@ -58,13 +59,14 @@ _CHOICES = (
 )
 _ORDER = (
     "Order parameter U between paths. A path is named by its heads, counted from 0: that of layer 0, then that of "
-    "layer 1. {exact}Trained weights: the Gram matrix of the effective path weights of the trained network, N = "
+    "layer 1. {sampled}Trained weights: the Gram matrix of the effective path weights of the trained network, N = "
     "{width}. All are scaled to the same trace."
 )
-_FEWER = (
-    "Fewer examples: theory, and mean over the exact posterior at this width (NUTS over the order parameters), both "
-    "with the first {count} training examples, since a draw with all of them costs much more. "
+_SAMPLED = (
+    "Sampled networks: mean over {draws} draws in {chains} chains at the theory's width and temperature, with all "
+    "{count} training examples ({method}); largest R-hat {r_hat:.3f}, at least {effective:.0f} effective draws{mixed}. "
 )
+_METHODS = {"gibbs": "Gibbs over all weights", "nuts": "NUTS over the order parameters"}
 _CHANCE = (
     "Correlation over the distinct entries of U. Chance: how often the correlation is as large when the heads of each "
     "layer of the trained network are put in another order, its own order included."
@@ -116,8 +118,6 @@ def _write_scores(dataset: xr.Dataset, file: Path) -> None:
 
 
 def _write_page(dataset: xr.Dataset, config: OneShotConfig, images: dict[str, Path], file: Path) -> Path:
-    exact = "exact_order_parameter" in dataset
-    sampled = _FEWER.format(count=config.exact_examples) if exact else ""
     parts = [
         page.paragraph(_TASK),
         page.paragraph(_NETWORK.format(examples=config.training_examples, paths=dataset.sizes["path"])),
@@ -138,25 +138,26 @@ def _write_page(dataset: xr.Dataset, config: OneShotConfig, images: dict[str, Pa
         ),
         _temperature_table(dataset, config),
         page.paragraph(_table_words(dataset, config)),
-        page.heading("The order parameter: theory, exact posterior, trained weights"),
+        page.heading("The order parameter: theory, sampled networks, trained weights"),
         page.figure(
             images["order_parameters"],
-            _ORDER.format(exact=sampled, width=int(dataset.trained_width)),
-            alternative="Matrices of the order parameter between paths: theory, exact posterior, trained weights",
+            _ORDER.format(sampled=_sampled_words(dataset, config), width=int(dataset.trained_width)),
+            alternative="Matrices of the order parameter between paths: theory, sampled networks, trained weights",
         ),
         page.paragraph(_order_words(dataset)),
+        _pair_table(dataset),
+        page.paragraph(_CHANCE),
         page.figure(
             images["correlation"],
             "Correlation between the entries of the theory's U and those of the trained network's, against width.",
             alternative="Correlation with the trained order parameter against width, by temperature and by coefficient",
         ),
         _correlation_table(dataset),
-        page.paragraph(_CHANCE),
         page.heading("Which heads count"),
         page.figure(
             images["head_scores"],
             "Score of every head: the sum of |U| over the pairs of paths that use it, over the largest.",
-            alternative="Scores of all heads from theory, exact posterior and trained weights",
+            alternative="Scores of all heads from theory, sampled networks and trained weights",
         ),
         page.paragraph(_score_words(dataset)),
         page.heading("The kernel and the labels"),
@@ -204,7 +205,7 @@ def _chosen_table(dataset: xr.Dataset) -> str:
         lines = []
         for width in dataset.width.values:
             at = dataset.sel(width=width)
-            setting = f"{float(at.free_temperature):g}, {float(at.free_product):g}"
+            setting = f"{float(at.free_temperature):.3g}, {float(at.free_product):.3g}"
             lines.append([width_name(width), setting, *_by_part(at.free_accuracy)])
         tables.append(page.table(["by evidence", "τ, product of variances", *_SHORT], lines))
     return page.side_by_side(*tables)
@@ -281,6 +282,12 @@ def _what_is_seen(dataset: xr.Dataset) -> str:
             f"{_percent(free.sel(width=best))}, {_percent(free.sel(width=widest))} and "
             f"{_percent(free.sel(width=np.inf))} %."
         )
+        silent = [width_name(width) for width in dataset.width.values if bool(dataset.free_at_bound.sel(width=width))]
+        if silent:
+            text += (
+                f" There the choice is at the edge of what is allowed for {', '.join(silent)}: a product so small that "
+                "the network is silent and the labels are all noise."
+            )
     edges = {float(dataset.temperature.min()), float(dataset.temperature.max())}
     at_edge = [
         width_name(width) for width in dataset.width.values if float(chosen.temperature.sel(width=width)) in edges
@@ -290,37 +297,66 @@ def _what_is_seen(dataset: xr.Dataset) -> str:
     return text
 
 
-def _order_words(dataset: xr.Dataset) -> str:
-    theory, trained, *fewer = order_parameters(dataset).values()
-    alone = order_correlation(np.eye(len(trained)), trained)
-    with_it, without = (order_correlation(theory, trained, diagonal=diagonal) for diagonal in (True, False))
-    text = (
-        f"Theory and trained weights correlate by {_signed(with_it)} over all distinct entries and by "
-        f"{_signed(without)} off the diagonal. The identity of the Gaussian process alone reaches {_signed(alone)} "
-        "over all entries: what counts is what is off the diagonal."
+def _sampled_words(dataset: xr.Dataset, config: OneShotConfig) -> str:
+    if "sampled_order_parameter" not in dataset:
+        return ""
+    return _SAMPLED.format(
+        draws=config.chains * config.sampled_draws,
+        chains=config.chains,
+        count=config.training_examples,
+        method=_METHODS[dataset.sampled_method.item()],
+        r_hat=float(dataset.sampled_r_hat),
+        effective=float(dataset.sampled_effective),
+        mixed="" if float(dataset.sampled_mixed) else ", so that the chains have not mixed",
     )
-    if fewer:
-        ours, exact = fewer
-        apart = np.linalg.norm(ours - exact) / np.linalg.norm(exact)
-        error, mean = dataset.exact_order_parameter_error.values, dataset.exact_order_parameter.values
-        noise = float(np.linalg.norm(error) / np.linalg.norm(mean))
-        note = str(dataset.exact_note.item())
-        mixed = "its chains mixed" if float(dataset.exact_mixed) else f"its chains had not mixed ({note})"
-        text += (
-            f" With fewer examples the theory's U is {100 * apart:.0f} % away from the mean of the exact posterior "
-            f"(root-mean-square, after scaling; Monte-Carlo noise {100 * noise:.0f} %), and they correlate by "
-            f"{_signed(order_correlation(ours, exact))}, off the diagonal by "
-            f"{_signed(order_correlation(ours, exact, diagonal=False))}; {mixed}: R-hat "
-            f"{float(dataset.exact_r_hat):.3f}, at least {float(dataset.exact_effective):.0f} effective draws. On test "
-            f"characters the theory then has {_percent(dataset.exact_theory_accuracy.sel(part='test'))} % and the "
-            f"exact mean predictor {_percent(dataset.exact_accuracy.sel(part='test'))} %."
-        )
+
+
+def _order_words(dataset: xr.Dataset) -> str:
+    theory, *sampled, trained = order_parameters(dataset).values()
+    alone = order_correlation(np.eye(len(trained)), trained)
+    text = (
+        f"The identity of the Gaussian process alone correlates with the trained weights by {_signed(alone)} over all "
+        "entries: what counts is what is off the diagonal."
+    )
+    if not sampled:
+        return text
+    apart = np.linalg.norm(theory - sampled[0]) / np.linalg.norm(sampled[0])
+    mean, error = dataset.sampled_order_parameter.values, dataset.sampled_order_parameter_error.values
+    noise = float(np.linalg.norm(error) / np.linalg.norm(mean))
+    larger = f"{100 * (np.trace(theory) / np.trace(mean) - 1):+.1f}".replace("-", "−")
+    accuracy = at_choice(dataset, "validation").accuracy.sel(width=float(dataset.compared_width))
+    text += (
+        f" The theory's U is {100 * apart:.0f} % away from the mean of sampled networks (root-mean-square, after "
+        f"scaling; Monte-Carlo noise alone: {100 * noise:.0f} %), its trace "
+        f"{larger} %. On test characters the theory has "
+        f"{_percent(accuracy.sel(part='test'))} % and the mean of sampled networks "
+        f"{_percent(dataset.sampled_accuracy.sel(part='test'))} %."
+    )
+    if not float(dataset.sampled_mixed):
+        text += f" The chains have not mixed ({dataset.sampled_note.item()}): take these numbers as a first look."
     return text
+
+
+def _pair_table(dataset: xr.Dataset) -> str:
+    """Correlations between every two of theory, sampled networks and trained weights."""
+    matrices, heads = order_parameters(dataset), tuple(int(count) for count in np.atleast_1d(dataset.attrs["layers"]))
+    *_, last = matrices
+    lines = []
+    for (first, one), (second, other) in itertools.combinations(matrices.items(), 2):
+        cells = []
+        for name in COEFFICIENTS:
+            setting = {"ranks": name.startswith("Spearman"), "diagonal": "off" not in name}
+            text = _signed(order_correlation(one, other, **setting))
+            if second == last:
+                text += f" (chance {order_chance(one, other, heads, **setting):.3f})"
+            cells.append(text)
+        lines.append([f"{first}; {second}", *cells])
+    return page.table(["U of", *COEFFICIENTS], lines)
 
 
 def _score_words(dataset: xr.Dataset) -> str:
     scores = head_scores(dataset)
-    theory, trained, *_ = scores.values()
+    theory, *_, trained = scores.values()
     ranks = [np.argsort(np.argsort(values)) for values in (theory, trained)]
     rank = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
     names = dataset["head"].values
