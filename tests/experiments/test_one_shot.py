@@ -21,7 +21,7 @@ from thermoformer.experiments.one_shot_config import OneShotConfig
 from thermoformer.experiments.one_shot_figures import at_choice, order_parameters
 from thermoformer.experiments.one_shot_overlap import COEFFICIENTS, order_chance, order_correlation
 from thermoformer.experiments.one_shot_points import PARTS, frozen_heads, one_shot_record
-from thermoformer.experiments.one_shot_report import PROTOTYPE, is_prototype_size
+from thermoformer.experiments.one_shot_tables import PROTOTYPE, is_prototype_size
 from thermoformer.learning import (
     Architecture,
     AttentionNetwork,
@@ -76,6 +76,7 @@ def config(tmp_path_factory) -> OneShotConfig:
         classes=(60, 20, 20),
         characters=100,
         sampled_draws=20,
+        repetitions=2,
     )
 
 
@@ -113,7 +114,7 @@ def dataset(finished) -> xr.Dataset:
 def test_dataset_has_the_documented_variables(dataset, config):
     assert dict(dataset.sizes) == {
         "width": 3, "temperature": 2, "part": 4, "path": 4, "other_path": 4, "head": 4, "component": 6,
-        "coefficient": 4,
+        "coefficient": 4, "repetition": 2,
     }  # fmt: skip
     assert dataset.width.values.tolist() == [5, WIDE, np.inf]
     assert dataset.part.values.tolist() == list(PARTS)
@@ -205,7 +206,7 @@ def test_test_labels_choose_nothing(dataset, config, monkeypatch):
     one_shot_points._frozen_heads.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(OneShotTask, "sequences", turned)
-        other = one_shot_data(dataclasses.replace(config, sampled_draws=0, choose_variances=False))
+        other = one_shot_data(dataclasses.replace(config, sampled_draws=0, choose_variances=False, repetitions=1))
     one_shot_points._frozen_heads.cache_clear()
     np.testing.assert_allclose(other.accuracy.sel(part="test"), 1 - dataset.accuracy.sel(part="test"))
     for name in ("temperature_by_validation", "temperature_by_evidence", "compared_width", "correlation"):
@@ -266,7 +267,7 @@ def test_a_run_goes_on_with_other_widths(finished, config, monkeypatch):
         return original(arch, *arguments, **settings)
 
     monkeypatch.setattr(one_shot_points, "solve", counted)
-    more = dataclasses.replace(config, widths=(5, 50, WIDE), sampled_draws=0, choose_variances=False)
+    more = dataclasses.replace(config, widths=(5, 50, WIDE), sampled_draws=0, choose_variances=False, repetitions=1)
     found = one_shot_data(more, folder=folder / "sweep")
     assert solved == [(50, 0.1), (50, 0.5)]
     assert found.width.values.tolist() == [5, 50, WIDE, np.inf]
@@ -274,7 +275,7 @@ def test_a_run_goes_on_with_other_widths(finished, config, monkeypatch):
 
 def test_a_folder_says_all_that_is_needed_to_go_on(finished, dataset, config, tmp_path):
     file = Path(shutil.copy(config.network, tmp_path / "network.safetensors"))
-    own = dataclasses.replace(config, network=str(file), sampled_draws=0)
+    own = dataclasses.replace(config, network=str(file), sampled_draws=0, repetitions=1)
     one_shot_data(own, folder=tmp_path / "sweep")
     for name, missing, result in (
         ("widths", "0/1", "accuracy"),
@@ -332,6 +333,17 @@ def test_correlations(dataset):
     chance = dataset.correlation_chance.sel(width=5).values
     assert set((4 * chance).ravel().tolist()) <= {1.0, 2.0, 3.0, 4.0}
     assert dataset.correlation.sel(width=np.inf, coefficient=COEFFICIENTS[1]).isnull().all()
+
+
+def test_repetitions_have_other_sequences_and_choose_by_themselves(dataset, config):
+    first = at_choice(dataset, "validation").accuracy.drop_vars("temperature")
+    xr.testing.assert_allclose(dataset.repeated_accuracy[0].drop_vars("temperature", errors="ignore"), first)
+    other = one_shot_data(dataclasses.replace(config, seed=1, sampled_draws=0, choose_variances=False, repetitions=1))
+    expected = at_choice(other, "validation").accuracy
+    np.testing.assert_allclose(dataset.repeated_accuracy[1], expected)
+    np.testing.assert_allclose(dataset.repeated_trained_accuracy[1], other.trained_accuracy)
+    assert not np.allclose(dataset.repeated_accuracy[0], dataset.repeated_accuracy[1])
+    assert "repeated_accuracy" not in other
 
 
 def test_matrices_that_are_shown_have_one_trace(dataset):
@@ -420,6 +432,7 @@ def test_bad_networks(config, tmp_path):
         ({"variance": 0.0}, "variance: got 0.0; expected"),
         ({"components": 601}, "components: got 601; expected at most 600, the training examples"),
         ({"sampled_draws": -1}, "sampled_draws: got -1; expected a whole number, zero or more"),
+        ({"repetitions": 0}, "repetitions: got 0; expected a whole number, 1 or more"),
         ({"seed": -1}, "seed: got -1; expected a whole number, zero or more"),
     ],
 )

@@ -98,6 +98,8 @@ def one_shot_data(
           predictor with its U, scaled to the trace of the Gaussian process;
         - `sampled_…` from networks sampled at `compared_width` and the temperature chosen there by validation, where
           they were asked for;
+        - `repeated_accuracy` [repetition, width, part] at the temperature that each repetition's validation characters
+          choose, and of the other predictors `repeated_trained_…`, where there is more than one repetition;
         - `correlation` [coefficient, width, temperature] of U with that of the trained network, and
           `correlation_chance`, how often heads in another order correlate as much.
     """
@@ -109,13 +111,18 @@ def one_shot_data(
         return None if place is None else place / name
 
     temperatures, widths = list(config.temperatures), list(config.widths)
-    trained = swept(one_shot_trained, {"seed": [config.seed]}, kept("trained"), **given).isel(seed=0, drop=True)
-    axes = {"width": widths, "temperature": temperatures}
-    finite = swept(one_shot_point, axes, kept("widths"), **given)
-    limit = swept(one_shot_limit, {"temperature": temperatures}, kept("limit"), **given)
-    joined = _with_limit(finite, limit)
-    joined["trained_order_accuracy"] = limit.trained_order_accuracy
-    dataset = _chosen(joined.merge(trained).assign_coords(part=list(PARTS)))
+
+    def theory(seed: int, mark: str = "") -> xr.Dataset:
+        own = given | {"config": one_shot_record(dataclasses.replace(config, seed=seed))}
+        trained = swept(one_shot_trained, {"seed": [seed]}, kept(f"trained{mark}"), **own).isel(seed=0, drop=True)
+        axes = {"width": widths, "temperature": temperatures}
+        finite = swept(one_shot_point, axes, kept(f"widths{mark}"), **own)
+        limit = swept(one_shot_limit, {"temperature": temperatures}, kept(f"limit{mark}"), **own)
+        joined = _with_limit(finite, limit)
+        joined["trained_order_accuracy"] = limit.trained_order_accuracy
+        return joined.merge(trained).assign_coords(part=list(PARTS))
+
+    dataset = _chosen(theory(config.seed))
     if config.choose_variances:
         free = swept(one_shot_free, {"width": widths}, kept("free"), **given)
         limit = swept(one_shot_limit_free, {"seed": [config.seed]}, kept("limit_free"), **given)
@@ -127,6 +134,9 @@ def one_shot_data(
         point = {"width": [width], "temperature": [temperature]}
         sampled = swept(one_shot_sampled, point, kept("sampled"), **given)
         dataset = dataset.merge(sampled.isel(width=0, temperature=0, drop=True))
+    if config.repetitions > 1:
+        seeds = range(config.seed + 1, config.seed + config.repetitions)
+        dataset = dataset.merge(_repeated([dataset, *(theory(seed, f"_{seed}") for seed in seeds)]))
     return _described(dataset, config)
 
 
@@ -135,6 +145,20 @@ def _with_limit(finite: xr.Dataset, limit: xr.Dataset) -> xr.Dataset:
     widths = finite.assign_coords(width=finite.width.values.astype(float))
     parts = [widths, limit[list(finite.data_vars)].expand_dims(width=[np.inf])]
     return xr.concat(parts, "width", data_vars="all", coords="minimal", compat="equals", join="exact")
+
+
+def _repeated(repetitions: list[xr.Dataset]) -> xr.Dataset:
+    """Accuracies of all repetitions, each at the temperatures that its own validation characters choose."""
+    found = []
+    for one in repetitions:
+        accuracy, with_order = (
+            values.sel(temperature=values.sel(part="validation", drop=True).idxmax("temperature"), drop=True)
+            for values in (one.accuracy, one.trained_order_accuracy)
+        )
+        names = ("repeated_accuracy", "repeated_trained_order_accuracy", "repeated_trained_accuracy")
+        values = (accuracy, with_order, one.trained_accuracy)
+        found.append(xr.Dataset(dict(zip(names, values, strict=True))).drop_vars("temperature", errors="ignore"))
+    return xr.concat(found, "repetition", data_vars="all", coords="minimal", compat="override", join="exact")
 
 
 def _chosen(dataset: xr.Dataset) -> xr.Dataset:
@@ -180,6 +204,9 @@ _LONG_NAMES = {
     "sampled_method": "sampler: gibbs over all weights, or nuts over the order parameters",
     "sampled_r_hat": "largest R-hat of sampled networks",
     "sampled_effective": "smallest effective sample size of sampled networks",
+    "repeated_accuracy": "accuracy at the temperature by validation, for every repetition",
+    "repeated_trained_accuracy": "accuracy of the trained network, for every repetition",
+    "repeated_trained_order_accuracy": "accuracy with the U of the trained weights, for every repetition",
     "correlation": "correlation of the entries of U with those of the trained network",
     "correlation_chance": "part of orders of the heads in which the correlation is as large",
 }

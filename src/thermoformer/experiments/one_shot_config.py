@@ -24,6 +24,8 @@ class OneShotConfig:
         choose_variances: whether the evidence chooses the product of all prior variances too, together with τ.
         components: how many principal components of the kernel are compared with the labels.
         seed: of all sequences and of the sampler.
+        repetitions: how often the theory is computed, with the sequences of as many seeds from the first on; the
+            accuracies of all give means and spreads, and everything else is that of the first.
         network: path of a network that `save_network` wrote; the one of the package where none is given.
         channels, classes, characters: of the task that the network was trained for, as in `OneShotTrainingConfig`.
         sampled_draws: draws of each chain of sampled networks at one width; 0 leaves them out.
@@ -44,6 +46,7 @@ class OneShotConfig:
     choose_variances: bool = True
     components: int = 50
     seed: int = 0
+    repetitions: int = 3
     network: str | None = None
     channels: int = 1
     classes: tuple[int, int, int] = (1028, 172, 423)
@@ -54,7 +57,8 @@ class OneShotConfig:
     def __post_init__(self) -> None:
         for name in ("training_examples", "validation_sequences", "test_sequences", "other_sequences", "components"):
             positive_integer(name, getattr(self, name))
-        positive_integer("chains", self.chains)
+        for name in ("chains", "repetitions"):
+            positive_integer(name, getattr(self, name))
         for name in ("seed", "sampled_draws"):
             nonnegative_integer(name, getattr(self, name))
         if not self.widths or list(self.widths) != sorted({positive_integer("widths", width) for width in self.widths}):
@@ -78,6 +82,7 @@ class OneShotConfig:
             widths=(10, 100, 1000),
             temperatures=(0.001, 0.01, 0.1, 0.5),
             sampled_draws=200,
+            repetitions=1,
             seed=seed,
         )
 

@@ -26,6 +26,13 @@ def draw_accuracy(dataset: xr.Dataset) -> Figure:
     finite = finite_widths(dataset)
     by_validation, by_evidence = (100 * at_choice(dataset, how).accuracy for how in ("validation", "evidence"))
     lowest, highest = 50.0, 0.0
+    with_order = with_trained_order(dataset)
+    trained = dataset.trained_accuracy
+    repeated = "repeated_accuracy" in dataset
+    if repeated:
+        by_validation = 100 * dataset.repeated_accuracy.mean("repetition")
+        with_order = dataset.repeated_trained_order_accuracy.mean("repetition")
+        trained = dataset.repeated_trained_accuracy.mean("repetition")
     for ax, part in zip(axes[0], shown, strict=True):
         curves = {
             "theory, τ by validation": by_validation.sel(width=finite, part=part),
@@ -34,12 +41,16 @@ def draw_accuracy(dataset: xr.Dataset) -> Figure:
         if "free_accuracy" in dataset:
             curves["theory, τ and variance by evidence"] = 100 * dataset.free_accuracy.sel(width=finite, part=part)
         levels = {
-            "trained network": 100 * float(dataset.trained_accuracy.sel(part=part)),
+            "trained network": 100 * float(trained.sel(part=part)),
             "GP, τ by validation": float(by_validation.sel(width=np.inf, part=part)),
-            "GP with the trained U, τ by validation": 100 * float(with_trained_order(dataset).sel(part=part)),
+            "GP with the trained U, τ by validation": 100 * float(with_order.sel(part=part)),
         }
         marked = float(dataset.compared_width)
         figures.curves_against_width(finite, curves, ax, levels=levels, marked=marked, legend=False)
+        if repeated:
+            spread = 100 * dataset.repeated_accuracy.sel(width=finite, part=part).std("repetition", ddof=1)
+            mean = by_validation.sel(width=finite, part=part)
+            ax.errorbar(finite, mean, yerr=spread, fmt="none", ecolor=ax.lines[0].get_color(), capsize=3, zorder=3)
         ax.set_title(PART_NAMES[part])
         ax.tick_params(axis="x", labelrotation=35)
         lowest, highest = min(lowest, ax.get_ylim()[0]), max(highest, ax.get_ylim()[1])
@@ -66,7 +77,7 @@ def draw_order_parameters(dataset: xr.Dataset) -> Figure:
             label.set(ha="center", rotation_mode="default")
         ax.set_title(name)
         if number > 0:
-            value = f"{order_correlation(theory, matrix, diagonal=False):.2f}".replace("-", "−")
+            value = f"{order_correlation(theory, matrix, diagonal=False):.3f}".replace("-", "−")
             ax.set_xlabel(f"correlation with theory\noff the diagonal: {value}")
     figure.colorbar(axes[0, -1].images[0], ax=axes[0, -1], label="U", shrink=0.8)
     return figure

@@ -45,7 +45,7 @@ from .sweeping import config_of, record_of
 PARTS = ("validation", "test", "fashion-mnist", "mnist")
 # All weights are sampled up to this width, where it costs little; beyond it, the order parameters alone.
 WIDEST_GIBBS = 100
-# Fields that change no single point of the theory, as every record has them; the choice of variances is left out.
+# Fields that change no single point of the theory, as every record has them.
 _EVERY_POINT: dict[str, Any] = {"widths": (1,), "temperatures": (1.0,), "sampled_draws": 0, "chains": 1}
 
 
@@ -78,7 +78,7 @@ def one_shot_record(config: OneShotConfig, *, sampled: bool = False) -> dict[str
     if config.network is not None:
         load_network(config.network)  # says what is wrong with it
     record = {**record_of(config, **same), "network_checksum": _checksum(config)}
-    return {name: value for name, value in record.items() if name != "choose_variances"}
+    return {name: value for name, value in record.items() if name not in ("choose_variances", "repetitions")}
 
 
 def _checksum(config: OneShotConfig) -> str:
@@ -94,7 +94,7 @@ def frozen_heads(config: OneShotConfig, checksum: str = "") -> FrozenHeads:
     Arguments:
         checksum: of the network, so that another one under the same path is not taken for it; any where empty.
     """
-    same = {"components": 1, "variance": 1.0, "choose_variances": False, **_EVERY_POINT}
+    same = {"components": 1, "variance": 1.0, "choose_variances": False, "repetitions": 1, **_EVERY_POINT}
     return _frozen_heads(dataclasses.replace(config, **same), checksum)
 
 
@@ -214,7 +214,7 @@ def limit_choice(kernel: np.ndarray, labels: np.ndarray) -> tuple[float, float, 
         return float(np.log(variance).sum() + (squares / variance).sum())
 
     bounds = np.log([[1e-6, 1e6], [1e-6, 1e3]])
-    grid = itertools.product(*(np.linspace(*bound, 49) for bound in bounds))
+    grid = itertools.product(*(np.linspace(low, high, 49) for low, high in bounds))
     start = min(grid, key=lambda place: loss(np.array(place)))
     place = minimize(loss, start, bounds=bounds, options={"ftol": 1e-14}).x
     return float(np.exp(place[0])), float(np.exp(place[1])), bool(np.isclose(place[:, None], bounds, atol=0.05).any())

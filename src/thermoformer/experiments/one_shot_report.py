@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from .. import figures
 from . import page
 from .one_shot_config import OneShotConfig
 from .one_shot_figures import (
-    PART_NAMES,
     at_choice,
     draw_accuracy,
     draw_correlation,
@@ -24,20 +22,19 @@ from .one_shot_figures import (
     head_scores,
     order_parameters,
     width_name,
-    with_trained_order,
 )
-from .one_shot_overlap import COEFFICIENTS, order_chance, order_correlation
+from .one_shot_overlap import COEFFICIENTS, order_correlation
+from .one_shot_tables import (
+    chosen_table,
+    correlation_table,
+    is_prototype_size,
+    pair_table,
+    percent,
+    repetition_table,
+    signed,
+    temperature_table,
+)
 from .one_shot_training import PUBLISHED_ACCURACY
-
-# Test accuracy in percent with the heads of another network, trained more briefly, by width and temperature.
-PROTOTYPE = {
-    (np.inf, 0.01): 69.9, (np.inf, 0.1): 61.7, (np.inf, 0.5): 54.5,
-    (10.0, 0.01): 63.7, (10.0, 0.1): 71.4, (10.0, 0.5): 73.1,
-    (100.0, 0.01): 64.2, (100.0, 0.1): 71.8, (100.0, 0.5): 58.8,
-    (1000.0, 0.01): 68.0, (1000.0, 0.1): 66.4, (1000.0, 0.5): 54.6,
-}  # fmt: skip
-_PROTOTYPE_EXAMPLES = 600
-_SHORT = ("validation", "test", "Fashion", "MNIST")
 
 _TASK = (
     "Each example is a sequence of three images: two with a label, of different characters, and a third without. Which "
@@ -126,17 +123,19 @@ def _write_page(dataset: xr.Dataset, config: OneShotConfig, images: dict[str, Pa
         page.figure(
             images["accuracy"],
             "Accuracy against width N, at the temperature chosen for each width. A ring marks the width with the "
-            "highest accuracy on validation characters. Lines across: the trained network and the Gaussian process.",
+            "highest accuracy on validation characters. Lines across: the trained network and the Gaussian process."
+            + _repetition_words(dataset),
             alternative="Accuracy against width on test characters, Fashion-MNIST and MNIST",
         ),
         page.paragraph(_what_is_seen(dataset)),
-        _chosen_table(dataset),
+        repetition_table(dataset),
+        chosen_table(dataset),
         page.paragraph(
             "Accuracy in % at the temperature chosen by validation characters or by evidence. GP with the "
             "trained U: the Gaussian predictor whose U is that of the trained weights, with the trace that it has in "
             "the Gaussian process, τ by validation."
         ),
-        _temperature_table(dataset, config),
+        temperature_table(dataset, config),
         page.paragraph(_table_words(dataset, config)),
         page.heading("The order parameter: theory, sampled networks, trained weights"),
         page.figure(
@@ -145,14 +144,14 @@ def _write_page(dataset: xr.Dataset, config: OneShotConfig, images: dict[str, Pa
             alternative="Matrices of the order parameter between paths: theory, sampled networks, trained weights",
         ),
         page.paragraph(_order_words(dataset)),
-        _pair_table(dataset),
+        pair_table(dataset),
         page.paragraph(_CHANCE),
         page.figure(
             images["correlation"],
             "Correlation between the entries of the theory's U and those of the trained network's, against width.",
             alternative="Correlation with the trained order parameter against width, by temperature and by coefficient",
         ),
-        _correlation_table(dataset),
+        correlation_table(dataset),
         page.heading("Which heads count"),
         page.figure(
             images["head_scores"],
@@ -187,55 +186,17 @@ def _write_page(dataset: xr.Dataset, config: OneShotConfig, images: dict[str, Pa
     )
 
 
-def _chosen_table(dataset: xr.Dataset) -> str:
-    """Widths down, parts of the images across, one table per way to choose."""
-    tables = []
-    for how in ("validation", "evidence"):
-        chosen = at_choice(dataset, how)
-        lines = []
-        for width in dataset.width.values:
-            at = chosen.sel(width=width)
-            lines.append([width_name(width), f"{float(at.temperature):g}", *_by_part(at.accuracy)])
-        if how == "validation":
-            best = with_trained_order(dataset)
-            lines.append(["GP, trained U", f"{float(best.temperature):g}", *_by_part(best)])
-            lines.append(["trained network", "", *_by_part(dataset.trained_accuracy)])
-        tables.append(page.table([f"by {how}", "τ", *_SHORT], lines))
-    if "free_accuracy" in dataset:
-        lines = []
-        for width in dataset.width.values:
-            at = dataset.sel(width=width)
-            setting = f"{float(at.free_temperature):.3g}, {float(at.free_product):.3g}"
-            lines.append([width_name(width), setting, *_by_part(at.free_accuracy)])
-        tables.append(page.table(["by evidence", "τ, product of variances", *_SHORT], lines))
-    return page.side_by_side(*tables)
-
-
-def _by_part(accuracy: xr.DataArray) -> list[str]:
-    return [_percent(accuracy.sel(part=part)) for part in PART_NAMES]
-
-
-def _temperature_table(dataset: xr.Dataset, config: OneShotConfig) -> str:
-    beside = is_prototype_size(config)
-    accuracy = dataset.accuracy.sel(part="test")
-    lines = []
-    for width in dataset.width.values:
-        cells = []
-        for temperature in dataset.temperature.values:
-            earlier = PROTOTYPE.get((float(width), float(temperature))) if beside else None
-            text = _percent(accuracy.sel(width=width, temperature=temperature))
-            cells.append(text if earlier is None else f"{text} ({earlier:.1f})")
-        lines.append([width_name(width), *cells])
-    return page.table(["test characters", *(f"τ = {value:g}" for value in dataset.temperature.values)], lines)
-
-
-def is_prototype_size(config: OneShotConfig) -> bool:
-    """Whether earlier numbers may stand beside a run: of as many examples, and not with a network of one's own."""
-    return config.training_examples == _PROTOTYPE_EXAMPLES and config.network is None and config.variance == 1
+def _repetition_words(dataset: xr.Dataset) -> str:
+    if "repeated_accuracy" not in dataset:
+        return ""
+    return (
+        f" Those, and the theory with τ by validation, are means over {dataset.sizes['repetition']} draws of all "
+        "sequences, bars are standard deviations over them; the other curves are of the first draw."
+    )
 
 
 def _table_words(dataset: xr.Dataset, config: OneShotConfig) -> str:
-    own = _percent(dataset.trained_accuracy.sel(part="test"))
+    own = percent(dataset.trained_accuracy.sel(part="test"))
     text = (
         f"Test accuracy in % at every width and temperature. The trained network itself has {own} %; the published "
         f"one, of the same size but with three channels, has {PUBLISHED_ACCURACY} %."
@@ -248,21 +209,6 @@ def _table_words(dataset: xr.Dataset, config: OneShotConfig) -> str:
     return text
 
 
-def _correlation_table(dataset: xr.Dataset) -> str:
-    lines = []
-    chosen = at_choice(dataset, "validation")
-    for width in finite_widths(dataset):
-        at = chosen.sel(width=width)
-        cells = [_with_chance(at, name) for name in COEFFICIENTS]
-        lines.append([width_name(width), f"{float(at.temperature):g}", *cells])
-    return page.table(["τ by validation", "τ", *COEFFICIENTS], lines)
-
-
-def _with_chance(at: xr.Dataset, name: str) -> str:
-    value, chance = (float(at[which].sel(coefficient=name)) for which in ("correlation", "correlation_chance"))
-    return "" if np.isnan(value) else f"{_signed(value)} (chance {chance:.3f})"
-
-
 def _what_is_seen(dataset: xr.Dataset) -> str:
     chosen, best = at_choice(dataset, "validation"), float(dataset.compared_width)
     test = chosen.accuracy.sel(part="test")
@@ -270,17 +216,17 @@ def _what_is_seen(dataset: xr.Dataset) -> str:
     evidence = at_choice(dataset, "evidence").accuracy.sel(part="test")
     text = (
         f"With τ chosen by validation, {width_name(best)} is best on validation characters; on test characters it has "
-        f"{_percent(test.sel(width=best))} %, {width_name(widest)} has {_percent(test.sel(width=widest))} %, and the "
-        f"Gaussian process {_percent(test.sel(width=np.inf))} %. With τ chosen by evidence they have "
-        f"{_percent(evidence.sel(width=best))}, {_percent(evidence.sel(width=widest))} and "
-        f"{_percent(evidence.sel(width=np.inf))} %."
+        f"{percent(test.sel(width=best))} %, {width_name(widest)} has {percent(test.sel(width=widest))} %, and the "
+        f"Gaussian process {percent(test.sel(width=np.inf))} %. With τ chosen by evidence they have "
+        f"{percent(evidence.sel(width=best))}, {percent(evidence.sel(width=widest))} and "
+        f"{percent(evidence.sel(width=np.inf))} %."
     )
     if "free_accuracy" in dataset:
         free = dataset.free_accuracy.sel(part="test")
         text += (
             " Where the evidence chooses the product of the variances too, they have "
-            f"{_percent(free.sel(width=best))}, {_percent(free.sel(width=widest))} and "
-            f"{_percent(free.sel(width=np.inf))} %."
+            f"{percent(free.sel(width=best))}, {percent(free.sel(width=widest))} and "
+            f"{percent(free.sel(width=np.inf))} %."
         )
         silent = [width_name(width) for width in dataset.width.values if bool(dataset.free_at_bound.sel(width=width))]
         if silent:
@@ -315,7 +261,7 @@ def _order_words(dataset: xr.Dataset) -> str:
     theory, *sampled, trained = order_parameters(dataset).values()
     alone = order_correlation(np.eye(len(trained)), trained)
     text = (
-        f"The identity of the Gaussian process alone correlates with the trained weights by {_signed(alone)} over all "
+        f"The identity of the Gaussian process alone correlates with the trained weights by {signed(alone)} over all "
         "entries: what counts is what is off the diagonal."
     )
     if not sampled:
@@ -323,35 +269,18 @@ def _order_words(dataset: xr.Dataset) -> str:
     apart = np.linalg.norm(theory - sampled[0]) / np.linalg.norm(sampled[0])
     mean, error = dataset.sampled_order_parameter.values, dataset.sampled_order_parameter_error.values
     noise = float(np.linalg.norm(error) / np.linalg.norm(mean))
-    larger = f"{100 * (np.trace(theory) / np.trace(mean) - 1):+.1f}".replace("-", "−")
+    larger = 100 * float(np.trace(theory) / np.trace(mean) - 1)
     accuracy = at_choice(dataset, "validation").accuracy.sel(width=float(dataset.compared_width))
     text += (
         f" The theory's U is {100 * apart:.0f} % away from the mean of sampled networks (root-mean-square, after "
         f"scaling; Monte-Carlo noise alone: {100 * noise:.0f} %), its trace "
-        f"{larger} %. On test characters the theory has "
-        f"{_percent(accuracy.sel(part='test'))} % and the mean of sampled networks "
-        f"{_percent(dataset.sampled_accuracy.sel(part='test'))} %."
+        f"{abs(larger):.1f} % {'larger' if larger > 0 else 'smaller'}. On test characters the theory has "
+        f"{percent(accuracy.sel(part='test'))} % and the mean of sampled networks "
+        f"{percent(dataset.sampled_accuracy.sel(part='test'))} %."
     )
     if not float(dataset.sampled_mixed):
         text += f" The chains have not mixed ({dataset.sampled_note.item()}): take these numbers as a first look."
     return text
-
-
-def _pair_table(dataset: xr.Dataset) -> str:
-    """Correlations between every two of theory, sampled networks and trained weights."""
-    matrices, heads = order_parameters(dataset), tuple(int(count) for count in np.atleast_1d(dataset.attrs["layers"]))
-    *_, last = matrices
-    lines = []
-    for (first, one), (second, other) in itertools.combinations(matrices.items(), 2):
-        cells = []
-        for name in COEFFICIENTS:
-            setting = {"ranks": name.startswith("Spearman"), "diagonal": "off" not in name}
-            text = _signed(order_correlation(one, other, **setting))
-            if second == last:
-                text += f" (chance {order_chance(one, other, heads, **setting):.3f})"
-            cells.append(text)
-        lines.append([f"{first}; {second}", *cells])
-    return page.table(["U of", *COEFFICIENTS], lines)
 
 
 def _score_words(dataset: xr.Dataset) -> str:
@@ -361,7 +290,7 @@ def _score_words(dataset: xr.Dataset) -> str:
     rank = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
     names = dataset["head"].values
     return (
-        f"Rank correlation of the scores from theory and trained weights: {_signed(rank)} over {len(names)} heads. The "
+        f"Rank correlation of the scores from theory and trained weights: {signed(rank)} over {len(names)} heads. The "
         f"highest score is that of head {names[np.argmax(theory)]} in the theory and of head "
         f"{names[np.argmax(trained)]} in the trained network; the lowest, of {names[np.argmin(theory)]} and of "
         f"{names[np.argmin(trained)]}."
@@ -378,11 +307,3 @@ def _overlap_words(dataset: xr.Dataset) -> str:
             f"{100 * float((values**2).sum()):.0f} % of the labels within the first {len(values)} components."
         )
     return " ".join(sentences)
-
-
-def _percent(value: xr.DataArray) -> str:
-    return f"{100 * float(value):.1f}"
-
-
-def _signed(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−")
