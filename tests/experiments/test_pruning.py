@@ -211,7 +211,7 @@ def test_codes():
 
 
 def test_the_usual_sizes_are_settings():
-    assert EXPERIMENTS["pruning"].sweeps
+    assert EXPERIMENTS["pruning"].trains
     assert PruningConfig.quick(seed=3).seed == 3 and PruningConfig.quick().test_sequences >= 4000
     assert PruningConfig().finetuned_orders[: len(SCORES)] == SCORES
     assert PruningConfig().settings().steps == 200
