@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 from thermoformer.cli import app
 from thermoformer.experiments import EXPERIMENTS, one_shot, one_shot_points, one_shot_training
 from thermoformer.experiments.one_shot import one_shot_data, run_one_shot
+from thermoformer.experiments.one_shot_choices import at_choice
 from thermoformer.experiments.one_shot_config import OneShotConfig
-from thermoformer.experiments.one_shot_figures import at_choice, order_parameters
+from thermoformer.experiments.one_shot_figures import order_parameters
 from thermoformer.experiments.one_shot_overlap import COEFFICIENTS, order_chance, order_correlation
 from thermoformer.experiments.one_shot_points import PARTS, frozen_heads, one_shot_record
 from thermoformer.experiments.one_shot_tables import PROTOTYPE, is_prototype_size
@@ -341,6 +342,8 @@ def test_repetitions_have_other_sequences_and_choose_by_themselves(dataset, conf
     other = one_shot_data(dataclasses.replace(config, seed=1, sampled_draws=0, choose_variances=False, repetitions=1))
     expected = at_choice(other, "validation").accuracy
     np.testing.assert_allclose(dataset.repeated_accuracy[1], expected)
+    np.testing.assert_allclose(dataset.repeated_evidence_accuracy[1], at_choice(other, "evidence").accuracy)
+    np.testing.assert_allclose(dataset.repeated_free_accuracy[0], dataset.free_accuracy)
     np.testing.assert_allclose(dataset.repeated_trained_accuracy[1], other.trained_accuracy)
     assert not np.allclose(dataset.repeated_accuracy[0], dataset.repeated_accuracy[1])
     assert "repeated_accuracy" not in other

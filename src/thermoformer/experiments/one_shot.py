@@ -17,6 +17,7 @@ from .._progress import Progress, silent
 from ..learning import Architecture
 from ..learning.scores import head_labels, head_name
 from .executor import HERE, Executor
+from .one_shot_choices import repeated, with_choices
 from .one_shot_config import OneShotConfig
 from .one_shot_overlap import correlations
 from .one_shot_points import (
@@ -99,7 +100,7 @@ def one_shot_data(
         - `sampled_…` from networks sampled at `compared_width` and the temperature chosen there by validation, where
           they were asked for;
         - `repeated_accuracy` [repetition, width, part] at the temperature that each repetition's validation characters
-          choose, and of the other predictors `repeated_trained_…`, where there is more than one repetition;
+          choose, and `repeated_…_accuracy` of the other choices and predictors, where there is more than one;
         - `correlation` [coefficient, width, temperature] of U with that of the trained network, and
           `correlation_chance`, how often heads in another order correlate as much.
     """
@@ -120,13 +121,14 @@ def one_shot_data(
         limit = swept(one_shot_limit, {"temperature": temperatures}, kept(f"limit{mark}"), **own)
         joined = _with_limit(finite, limit)
         joined["trained_order_accuracy"] = limit.trained_order_accuracy
-        return joined.merge(trained).assign_coords(part=list(PARTS))
+        if config.choose_variances:
+            free = swept(one_shot_free, {"width": widths}, kept(f"free{mark}"), **own)
+            limit = swept(one_shot_limit_free, {"seed": [seed]}, kept(f"limit_free{mark}"), **own)
+            joined = joined.merge(_with_limit(free, limit.isel(seed=0, drop=True)))
+        return with_choices(joined.merge(trained).assign_coords(part=list(PARTS)))
 
-    dataset = _chosen(theory(config.seed))
-    if config.choose_variances:
-        free = swept(one_shot_free, {"width": widths}, kept("free"), **given)
-        limit = swept(one_shot_limit_free, {"seed": [config.seed]}, kept("limit_free"), **given)
-        dataset = dataset.merge(_with_limit(free, limit.isel(seed=0, drop=True)))
+    dataset = theory(config.seed)
+    dataset = dataset.merge(correlations(dataset))
     if config.sampled_draws:
         width = int(dataset.compared_width)
         temperature = float(dataset.temperature_by_validation.sel(width=width))
@@ -136,7 +138,7 @@ def one_shot_data(
         dataset = dataset.merge(sampled.isel(width=0, temperature=0, drop=True))
     if config.repetitions > 1:
         seeds = range(config.seed + 1, config.seed + config.repetitions)
-        dataset = dataset.merge(_repeated([dataset, *(theory(seed, f"_{seed}") for seed in seeds)]))
+        dataset = dataset.merge(repeated([dataset, *(theory(seed, f"_{seed}") for seed in seeds)]))
     return _described(dataset, config)
 
 
@@ -145,33 +147,6 @@ def _with_limit(finite: xr.Dataset, limit: xr.Dataset) -> xr.Dataset:
     widths = finite.assign_coords(width=finite.width.values.astype(float))
     parts = [widths, limit[list(finite.data_vars)].expand_dims(width=[np.inf])]
     return xr.concat(parts, "width", data_vars="all", coords="minimal", compat="equals", join="exact")
-
-
-def _repeated(repetitions: list[xr.Dataset]) -> xr.Dataset:
-    """Accuracies of all repetitions, each at the temperatures that its own validation characters choose."""
-    found = []
-    for one in repetitions:
-        accuracy, with_order = (
-            values.sel(temperature=values.sel(part="validation", drop=True).idxmax("temperature"), drop=True)
-            for values in (one.accuracy, one.trained_order_accuracy)
-        )
-        names = ("repeated_accuracy", "repeated_trained_order_accuracy", "repeated_trained_accuracy")
-        values = (accuracy, with_order, one.trained_accuracy)
-        found.append(xr.Dataset(dict(zip(names, values, strict=True))).drop_vars("temperature", errors="ignore"))
-    return xr.concat(found, "repetition", data_vars="all", coords="minimal", compat="override", join="exact")
-
-
-def _chosen(dataset: xr.Dataset) -> xr.Dataset:
-    """The Dataset with the temperature of each width, and the width that is compared, from validation and evidence."""
-    validation = dataset.accuracy.sel(part="validation", drop=True)
-    evidence = dataset.log_evidence.where(np.isfinite(dataset.log_evidence), -np.inf)
-    finite = validation.max("temperature").where(np.isfinite(dataset.width), -np.inf)
-    found = dataset.assign(
-        temperature_by_validation=validation.idxmax("temperature"),
-        temperature_by_evidence=evidence.idxmax("temperature"),
-        compared_width=finite.idxmax("width"),
-    )
-    return found.merge(correlations(found))
 
 
 _LONG_NAMES = {
@@ -205,6 +180,8 @@ _LONG_NAMES = {
     "sampled_r_hat": "largest R-hat of sampled networks",
     "sampled_effective": "smallest effective sample size of sampled networks",
     "repeated_accuracy": "accuracy at the temperature by validation, for every repetition",
+    "repeated_evidence_accuracy": "accuracy at the temperature by evidence, for every repetition",
+    "repeated_free_accuracy": "accuracy at temperature and variances by evidence, for every repetition",
     "repeated_trained_accuracy": "accuracy of the trained network, for every repetition",
     "repeated_trained_order_accuracy": "accuracy with the U of the trained weights, for every repetition",
     "correlation": "correlation of the entries of U with those of the trained network",

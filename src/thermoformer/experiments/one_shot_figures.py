@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from .. import figures
 from ..figures import styled
+from .one_shot_choices import at_choice, repeated_accuracies
 from .one_shot_overlap import COEFFICIENTS, order_correlation
 
 PART_NAMES = {
@@ -24,33 +25,26 @@ def draw_accuracy(dataset: xr.Dataset) -> Figure:
     shown = ("test", "fashion-mnist", "mnist")
     figure, axes = figures.figure_grid(1, len(shown), size=(4.4, 4.3))
     finite = finite_widths(dataset)
-    by_validation, by_evidence = (100 * at_choice(dataset, how).accuracy for how in ("validation", "evidence"))
+    found = repeated_accuracies(dataset)
+    means, spreads = ({name: 100 * of(values) for name, values in found.items()} for of in (_mean, _spread))
     lowest, highest = 50.0, 0.0
-    with_order = with_trained_order(dataset)
-    trained = dataset.trained_accuracy
-    repeated = "repeated_accuracy" in dataset
-    if repeated:
-        by_validation = 100 * dataset.repeated_accuracy.mean("repetition")
-        with_order = dataset.repeated_trained_order_accuracy.mean("repetition")
-        trained = dataset.repeated_trained_accuracy.mean("repetition")
     for ax, part in zip(axes[0], shown, strict=True):
         curves = {
-            "theory, τ by validation": by_validation.sel(width=finite, part=part),
-            "theory, τ by evidence": by_evidence.sel(width=finite, part=part),
+            f"theory, {name}": means[name].sel(width=finite, part=part)
+            for name in ("τ by validation", "τ by evidence", "τ and variance by evidence")
+            if name in found
         }
-        if "free_accuracy" in dataset:
-            curves["theory, τ and variance by evidence"] = 100 * dataset.free_accuracy.sel(width=finite, part=part)
         levels = {
-            "trained network": 100 * float(trained.sel(part=part)),
-            "GP, τ by validation": float(by_validation.sel(width=np.inf, part=part)),
-            "GP with the trained U, τ by validation": 100 * float(with_order.sel(part=part)),
+            "trained network": float(means["trained network"].sel(part=part)),
+            "GP, τ by validation": float(means["τ by validation"].sel(width=np.inf, part=part)),
+            "GP with the trained U, τ by validation": float(means["trained U"].sel(part=part)),
         }
         marked = float(dataset.compared_width)
         figures.curves_against_width(finite, curves, ax, levels=levels, marked=marked, legend=False)
-        if repeated:
-            spread = 100 * dataset.repeated_accuracy.sel(width=finite, part=part).std("repetition", ddof=1)
-            mean = by_validation.sel(width=finite, part=part)
-            ax.errorbar(finite, mean, yerr=spread, fmt="none", ecolor=ax.lines[0].get_color(), capsize=3, zorder=3)
+        if "repeated_accuracy" in dataset:
+            for (name, mean), line in zip(curves.items(), ax.lines, strict=False):
+                spread = spreads[name.removeprefix("theory, ")].sel(width=finite, part=part)
+                ax.errorbar(finite, mean, yerr=spread, fmt="none", ecolor=line.get_color(), capsize=3, zorder=3)
         ax.set_title(PART_NAMES[part])
         ax.tick_params(axis="x", labelrotation=35)
         lowest, highest = min(lowest, ax.get_ylim()[0]), max(highest, ax.get_ylim()[1])
@@ -133,15 +127,12 @@ def draw_correlation(dataset: xr.Dataset) -> Figure:
     return figure
 
 
-def with_trained_order(dataset: xr.Dataset) -> xr.DataArray:
-    """Accuracy of the Gaussian predictor with the U of the trained weights, at the τ that validation chooses."""
-    accuracy = dataset.trained_order_accuracy
-    return accuracy.sel(temperature=accuracy.sel(part="validation", drop=True).idxmax("temperature"))
+def _mean(values: xr.DataArray) -> xr.DataArray:
+    return values.mean("repetition")
 
 
-def at_choice(dataset: xr.Dataset, how: str) -> xr.Dataset:
-    """The Dataset at the temperature that was chosen for each width, by "validation" or by "evidence"."""
-    return dataset.sel(temperature=dataset[f"temperature_by_{how}"])
+def _spread(values: xr.DataArray) -> xr.DataArray:
+    return values.std("repetition", ddof=min(1, values.sizes["repetition"] - 1))
 
 
 def finite_widths(dataset: xr.Dataset) -> np.ndarray:

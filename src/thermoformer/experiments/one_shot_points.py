@@ -203,8 +203,9 @@ def limit_choice(kernel: np.ndarray, labels: np.ndarray) -> tuple[float, float, 
     Example:
         >>> kernel = np.diag(np.where(np.arange(400) < 200, 1.0, 0.0))
         >>> labels = np.sqrt(2 * np.diag(kernel) + 0.5)
-        >>> [round(number, 2) for number in limit_choice(kernel, labels)]
-        [2.0, 0.5, False]
+        >>> factor, temperature, at_bound = limit_choice(kernel, labels)
+        >>> round(factor, 2), round(temperature, 2), at_bound
+        (2.0, 0.5, False)
     """
     eigenvalues, vectors = np.linalg.eigh(kernel)
     squares = (vectors.T @ labels) ** 2

@@ -10,9 +10,9 @@ import xarray as xr
 
 from .. import figures
 from . import page
+from .one_shot_choices import at_choice
 from .one_shot_config import OneShotConfig
 from .one_shot_figures import (
-    at_choice,
     draw_accuracy,
     draw_correlation,
     draw_head_scores,
@@ -190,8 +190,8 @@ def _repetition_words(dataset: xr.Dataset) -> str:
     if "repeated_accuracy" not in dataset:
         return ""
     return (
-        f" Those, and the theory with τ by validation, are means over {dataset.sizes['repetition']} draws of all "
-        "sequences, bars are standard deviations over them; the other curves are of the first draw."
+        f" All are means over {dataset.sizes['repetition']} draws of all sequences, bars are standard deviations over "
+        "them. What follows is of the first draw, where nothing else is said."
     )
 
 

@@ -8,8 +8,14 @@ import numpy as np
 import xarray as xr
 
 from . import page
+from .one_shot_choices import at_choice, repeated_accuracies, with_trained_order
 from .one_shot_config import OneShotConfig
-from .one_shot_figures import PART_NAMES, at_choice, finite_widths, order_parameters, width_name, with_trained_order
+from .one_shot_figures import (
+    PART_NAMES,
+    finite_widths,
+    order_parameters,
+    width_name,
+)
 from .one_shot_overlap import COEFFICIENTS, order_chance, order_correlation
 
 # Test accuracy in percent with the heads of another network, trained more briefly, by width and temperature.
@@ -51,18 +57,20 @@ def repetition_table(dataset: xr.Dataset) -> str:
     """Mean and standard deviation over draws of the sequences, where there are several."""
     if "repeated_accuracy" not in dataset:
         return ""
-    rows = {width_name(width): dataset.repeated_accuracy.sel(width=width) for width in dataset.width.values}
-    rows["GP, trained U"] = dataset.repeated_trained_order_accuracy
-    rows["trained network"] = dataset.repeated_trained_accuracy
-    lines = []
-    for name, values in rows.items():
-        mean, spread = values.mean("repetition"), values.std("repetition", ddof=1)
-        cells = [f"{percent(mean.sel(part=part))} ± {percent(spread.sel(part=part))}" for part in PART_NAMES]
-        lines.append([name, *cells])
-    count = dataset.sizes["repetition"]
-    return page.table(
-        ["by validation", *_SHORT], lines, f"Mean ± standard deviation over {count} draws of all sequences"
-    )
+    found, tables = repeated_accuracies(dataset), []
+    for choice in ("τ by validation", "τ by evidence", "τ and variance by evidence"):
+        if choice in found:
+            rows = {width_name(width): found[choice].sel(width=width) for width in dataset.width.values}
+            if choice == "τ by validation":
+                rows |= {"GP, trained U": found["trained U"], "trained network": found["trained network"]}
+            lines = []
+            for name, values in rows.items():
+                mean, spread = values.mean("repetition"), values.std("repetition", ddof=1)
+                cells = [f"{percent(mean.sel(part=part))} ± {percent(spread.sel(part=part))}" for part in PART_NAMES]
+                lines.append([name, *cells])
+            tables.append(page.table([choice, *_SHORT], lines))
+    words = f"Accuracy in %: mean ± standard deviation over {dataset.sizes['repetition']} draws of all sequences."
+    return page.side_by_side(*tables) + page.paragraph(words)
 
 
 def temperature_table(dataset: xr.Dataset, config: OneShotConfig) -> str:
