@@ -114,7 +114,7 @@ def one_shot_data(
     temperatures, widths = list(config.temperatures), list(config.widths)
 
     def theory(seed: int, mark: str = "") -> xr.Dataset:
-        own = given | {"config": one_shot_record(dataclasses.replace(config, seed=seed))}
+        own: dict[str, Any] = given | {"config": one_shot_record(dataclasses.replace(config, seed=seed))}
         trained = swept(one_shot_trained, {"seed": [seed]}, kept(f"trained{mark}"), **own).isel(seed=0, drop=True)
         axes = {"width": widths, "temperature": temperatures}
         finite = swept(one_shot_point, axes, kept(f"widths{mark}"), **own)

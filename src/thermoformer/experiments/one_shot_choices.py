@@ -31,7 +31,7 @@ def with_trained_order(dataset: xr.Dataset) -> xr.DataArray:
 
 def repeated(repetitions: list[xr.Dataset]) -> xr.Dataset:
     """Accuracies of all repetitions, each at the choices of its own validation characters and evidence."""
-    found = []
+    found: list[xr.Dataset] = []
     for one in repetitions:
         values = {
             "repeated_accuracy": at_choice(one, "validation").accuracy,
