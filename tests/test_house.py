@@ -17,7 +17,7 @@ ROOMS = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 
 # A room may import rooms of a lower floor only. Single files of the top level are rooms of their own.
 FLOORS = (
-    ("_plain", "_precision", "_progress", "_validation", "citations"),
+    ("_locks", "_plain", "_precision", "_progress", "_validation", "citations"),
     ("_keys",),
     ("learning", "dynamics"),
     ("tasks", "transformers", "sweeps", "arrays"),

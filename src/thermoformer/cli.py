@@ -342,7 +342,8 @@ def _plain_errors(kept: Path | None = None) -> Iterator[None]:
     except typer.Exit:  # a RuntimeError by descent
         raise
     except KeyboardInterrupt:
-        files = [file for file in kept.rglob("*") if file.is_file()] if kept else []
+        # Locks and the like, whose names begin with a dot, hold no work.
+        files = [file for file in kept.rglob("[!.]*") if file.is_file()] if kept else []
         held = f"{kept} holds {len(files)} files, and the same command goes on from there"
         _stop(f"Interrupted; {held if files else 'nothing was written'}", INTERRUPTED)
     except (ValueError, OSError) as error:

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 from small_images import data_folder
+from typer.testing import CliRunner
 
+from thermoformer.cli import app
 from thermoformer.experiments import EXPERIMENTS, one_shot, one_shot_points, one_shot_training
 from thermoformer.experiments.one_shot import one_shot_data, run_one_shot
+from thermoformer.experiments.one_shot_choices import at_choice
 from thermoformer.experiments.one_shot_config import OneShotConfig
-from thermoformer.experiments.one_shot_overlap import COEFFICIENTS, order_correlation
+from thermoformer.experiments.one_shot_figures import order_parameters
+from thermoformer.experiments.one_shot_overlap import COEFFICIENTS, order_chance, order_correlation
 from thermoformer.experiments.one_shot_points import PARTS, frozen_heads, one_shot_record
-from thermoformer.experiments.one_shot_report import PROTOTYPE, is_prototype_size
+from thermoformer.experiments.one_shot_tables import PROTOTYPE, is_prototype_size
 from thermoformer.learning import (
     Architecture,
     AttentionNetwork,
+    ConvergenceError,
     Diagnostics,
     Posterior,
     Solution,
@@ -29,6 +36,8 @@ from thermoformer.learning import (
     save_network,
     solve,
 )
+from thermoformer.sweeps import Sweep
+from thermoformer.sweeps.description import name_of, own_function
 from thermoformer.tasks import OneShotTask
 
 from .test_page import assert_self_contained
@@ -63,14 +72,12 @@ def config(tmp_path_factory) -> OneShotConfig:
         other_sequences=40,
         widths=(5, WIDE),
         temperatures=(0.1, 0.5),
-        products=(10.0,),
-        product_temperatures=(0.5,),
         components=6,
         network=str(save_network(random_network(), folder / "network.safetensors")),
         classes=(60, 20, 20),
         characters=100,
-        exact_draws=20,
-        exact_examples=40,
+        sampled_draws=20,
+        repetitions=2,
     )
 
 
@@ -81,10 +88,11 @@ def _small_data(tmp_path_factory):
         yield
 
 
-def pretend_to_sample(arch, features, labels, *, temperature, key, draws, chains, progress) -> Pretended:
-    """In place of `sample_order_parameters`, which takes long to compile: the theory, and chains that did not mix."""
+def pretend_to_sample(arch, features, labels, *, temperature, key, draws, chains, progress, method="nuts") -> Pretended:
+    """In place of the samplers, which take long to compile: the theory, and chains that did not mix."""
+    assert features.examples == len(labels) == 40
     theory = one_shot_points.solve(arch, features, labels, temperature=temperature)
-    record = Diagnostics("nuts", chains, draws, 200, 1.2, 200.0, 200.0, "", 0, None, 0, 1.0, 1.0)
+    record = Diagnostics(method, chains, draws, 200, 1.2, 200.0, 200.0, "", 0, None, 0, 1.0, 1.0)
     order = theory.order_parameter
     return Pretended(arch, temperature, 2 * order, 0.1 * order, record, xr.DataTree(), theory)
 
@@ -94,7 +102,8 @@ def finished(tmp_path_factory, config):
     """A run from beginning to end."""
     folder = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(one_shot_points, "sample_order_parameters", pretend_to_sample)
+        for name in ("sample_order_parameters", "sample_weights_on_paths"):
+            patch.setattr(one_shot_points, name, pretend_to_sample)
         return folder, run_one_shot(config, folder)
 
 
@@ -106,18 +115,19 @@ def dataset(finished) -> xr.Dataset:
 def test_dataset_has_the_documented_variables(dataset, config):
     assert dict(dataset.sizes) == {
         "width": 3, "temperature": 2, "part": 4, "path": 4, "other_path": 4, "head": 4, "component": 6,
-        "coefficient": 4,
+        "coefficient": 4, "repetition": 2,
     }  # fmt: skip
     assert dataset.width.values.tolist() == [5, WIDE, np.inf]
     assert dataset.part.values.tolist() == list(PARTS)
-    assert dataset.path.values.tolist() == ["1→1", "1→2", "2→1", "2→2"]
-    assert dataset["head"].values.tolist() == ["1.1", "1.2", "2.1", "2.2"]
+    assert dataset.path.values.tolist() == ["0→0", "0→1", "1→0", "1→1"]
+    assert dataset["head"].values.tolist() == ["0.0", "0.1", "1.0", "1.1"]
     assert all(variable.attrs["long_name"] for variable in dataset.data_vars.values())
     assert dataset.converged.all()
-    for name in ("accuracy", "expected_accuracy", "trained_accuracy", "trained_order_accuracy", "exact_accuracy"):
+    for name in ("accuracy", "expected_accuracy", "trained_accuracy", "trained_order_accuracy", "sampled_accuracy"):
         assert ((dataset[name] >= 0) & (dataset[name] <= 1)).all()
     assert float(dataset.compared_width) in config.widths
-    assert not float(dataset.exact_mixed) and dataset.exact_note.item() == "R-hat is 1.200, over 1.03"
+    assert not float(dataset.sampled_mixed) and dataset.sampled_note.item() == "R-hat is 1.200, over 1.03"
+    assert dataset.sampled_method.item() == ("gibbs" if float(dataset.compared_width) == 5 else "nuts")
 
 
 def test_infinite_width_is_the_gaussian_process_and_the_limit_of_large_widths(dataset, config):
@@ -139,7 +149,11 @@ def test_infinite_width_is_the_gaussian_process_and_the_limit_of_large_widths(da
 def test_the_trained_network_is_measured_on_the_same_sequences(dataset, config):
     heads, network = frozen_heads(config, one_shot_record(config)["network_checksum"]), random_network()
     assert len(heads.labels["test"]) == 48 and len(heads.labels["mnist"]) == 40
-    right = np.mean(np.sign(heads.outputs["test"]) == heads.labels["test"])
+    training = config.training_config()
+    x, labels = one_shot_training.one_shot_tasks(training, one_shot_training.one_shot_parts(training))[
+        "test"
+    ].sequences(48)
+    right = np.mean(np.sign(network.predict(x)) == labels)
     assert float(dataset.trained_accuracy.sel(part="test")) == pytest.approx(right)
     # The network lies on disk in single precision.
     order = order_parameter_from_weights(network.arch, network.weights)
@@ -162,16 +176,25 @@ def test_the_evidence_may_choose_the_variances_too(dataset, config):
     for width in dataset.width.values:
         at = dataset.sel(width=width)
         limit = not np.isfinite(width)
-        arch = Architecture((2, 2), 1 if limit else int(width), 10**0.25)
-        other = (gaussian_process if limit else solve)(arch, *data, temperature=0.5)
-        own = float(at.log_evidence.max())
-        assert float(at.free_log_evidence) == pytest.approx(max(own, other.log_evidence))
-        if other.log_evidence > own:
-            assert (float(at.free_product), float(at.free_temperature)) == (10.0, 0.5)
-            expected = other.predict(heads.features["test"]).accuracy(heads.labels["test"])
-            assert float(at.free_accuracy.sel(part="test")) == pytest.approx(expected)
-        else:
-            assert float(at.free_product) == 1 and float(at.free_temperature) == float(at.temperature_by_evidence)
+        arch = Architecture((2, 2), 1 if limit else int(width), float(at.free_product) ** 0.25)
+        again = (gaussian_process if limit else solve)(arch, *data, temperature=float(at.free_temperature))
+        assert float(at.free_log_evidence) == pytest.approx(again.log_evidence, abs=1e-6)
+        assert float(at.free_log_evidence) >= float(at.log_evidence.max())
+        expected = again.predict(heads.features["test"]).accuracy(heads.labels["test"])
+        assert float(at.free_accuracy.sel(part="test")) == pytest.approx(expected)
+    # A network this wide is the Gaussian process, for which another way of choosing is used.
+    assert float(dataset.free_log_evidence.sel(width=WIDE)) == pytest.approx(
+        float(dataset.free_log_evidence.sel(width=np.inf)), abs=1e-3
+    )
+
+
+def test_a_width_without_a_choice_does_not_end_the_run(config, monkeypatch):
+    def refused(*arguments, **settings):
+        raise ConvergenceError("no end")
+
+    monkeypatch.setattr(one_shot_points, "choose_by_evidence", refused)
+    found = one_shot_points.one_shot_free(5, one_shot_record(config))
+    assert found.free_accuracy.isnull().all() and not bool(found.free_at_bound)
 
 
 def test_test_labels_choose_nothing(dataset, config, monkeypatch):
@@ -184,12 +207,12 @@ def test_test_labels_choose_nothing(dataset, config, monkeypatch):
     one_shot_points._frozen_heads.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(OneShotTask, "sequences", turned)
-        other = one_shot_data(dataclasses.replace(config, exact_draws=0, products=()))
+        other = one_shot_data(dataclasses.replace(config, sampled_draws=0, choose_variances=False, repetitions=1))
     one_shot_points._frozen_heads.cache_clear()
     np.testing.assert_allclose(other.accuracy.sel(part="test"), 1 - dataset.accuracy.sel(part="test"))
     for name in ("temperature_by_validation", "temperature_by_evidence", "compared_width", "correlation"):
         np.testing.assert_allclose(other[name], dataset[name], equal_nan=True)
-    assert "exact_order_parameter" not in other and "free_accuracy" not in other
+    assert "sampled_order_parameter" not in other and "free_accuracy" not in other
 
 
 def test_training_sequences_are_training_characters_as_they_stand(config, monkeypatch):
@@ -214,7 +237,15 @@ def test_run_writes_data_figures_tables_and_page(finished, dataset, config):
     assert page == folder / "one_shot.html"
     assert_self_contained(page)
     text = page.read_text(encoding="utf-8")
-    for words in ("N = 5", "trained network", "chance", "its chains had not mixed", "a network of its own"):
+    for words in (
+        "N = 5",
+        "trained network",
+        "chance",
+        "The chains have not mixed",
+        "R-hat 1.200",
+        "so that the chains have not mixed",
+        "a network of its own",
+    ):
         assert words in text
     for name in ("accuracy", "order_parameters", "correlation", "head_scores", "label_overlap"):
         assert (folder / f"{name}.png").stat().st_size > 5000 and (folder / f"{name}.svg").is_file()
@@ -224,7 +255,7 @@ def test_run_writes_data_figures_tables_and_page(finished, dataset, config):
     found = float(dataset.accuracy.sel(width=5, temperature=0.1, part="test"))
     assert float(rows[0]["test_percent"]) == pytest.approx(100 * found, abs=0.006)
     with (folder / "head_scores.csv").open(newline="", encoding="utf-8") as stream:
-        assert [row["head"] for row in csv.DictReader(stream)] == ["1.1", "1.2", "2.1", "2.2"]
+        assert [row["head"] for row in csv.DictReader(stream)] == ["0.0", "0.1", "1.0", "1.1"]
 
 
 def test_a_run_goes_on_with_other_widths(finished, config, monkeypatch):
@@ -237,10 +268,43 @@ def test_a_run_goes_on_with_other_widths(finished, config, monkeypatch):
         return original(arch, *arguments, **settings)
 
     monkeypatch.setattr(one_shot_points, "solve", counted)
-    more = dataclasses.replace(config, widths=(5, 50, WIDE), exact_draws=0, products=())
+    more = dataclasses.replace(config, widths=(5, 50, WIDE), sampled_draws=0, choose_variances=False, repetitions=1)
     found = one_shot_data(more, folder=folder / "sweep")
     assert solved == [(50, 0.1), (50, 0.5)]
     assert found.width.values.tolist() == [5, 50, WIDE, np.inf]
+
+
+def test_a_folder_says_all_that_is_needed_to_go_on(finished, dataset, config, tmp_path):
+    file = Path(shutil.copy(config.network, tmp_path / "network.safetensors"))
+    own = dataclasses.replace(config, network=str(file), sampled_draws=0, repetitions=1)
+    one_shot_data(own, folder=tmp_path / "sweep")
+    for name, missing, result in (
+        ("widths", "0/1", "accuracy"),
+        ("limit", "1", "trained_order_accuracy"),
+        ("free", "1", "free_log_evidence"),
+        ("limit_free", "0", "free_log_evidence"),
+        ("trained", "0", "trained_accuracy"),
+    ):
+        folder = tmp_path / "sweep" / name
+        before = Sweep.from_store(folder).dataset().load()
+        (folder / "data.zarr" / "status" / "c" / missing).unlink()
+        assert Sweep.from_store(folder).status().left == 1
+        answer = CliRunner().invoke(app, ["sweep", "resume", str(folder)])
+        assert answer.exit_code == 0, answer.output
+        np.testing.assert_allclose(Sweep.from_store(folder).dataset()[result], before[result])
+    # With another network in the same place it would be another sweep.
+    save_network(dataclasses.replace(random_network(), queries=random_network().keys), file)
+    one_shot_points._frozen_heads.cache_clear()
+    (folder / "data.zarr" / "status" / "c" / "0").unlink()
+    again = Sweep.from_store(folder)
+    again.run()
+    assert "which is another by now; expected the one that the sweep began with" in next(iter(again.errors().values()))
+
+
+def test_every_point_may_be_resumed_from_its_folder():
+    for name in ("point", "limit", "free", "limit_free", "trained", "sampled"):
+        function = getattr(one_shot_points, f"one_shot_{name}")
+        assert own_function(name_of(function)) is function
 
 
 def test_another_network_under_the_same_name_is_another_config(config, tmp_path):
@@ -262,11 +326,35 @@ def test_correlations(dataset):
         assert order_correlation(first, -first, ranks=ranks, diagonal=False) == pytest.approx(-1)
     assert order_correlation(first, np.exp(first), ranks=True) == pytest.approx(1)
     assert np.isnan(order_correlation(np.eye(4), first, diagonal=False))
+    theory = at_choice(dataset, "validation").sel(width=5).order_parameter
+    chance = at_choice(dataset, "validation").sel(width=5, coefficient=COEFFICIENTS[1]).correlation_chance
+    assert order_chance(theory, dataset.trained_order_parameter, (2, 2), diagonal=False) == float(chance)
     assert dataset.coefficient.values.tolist() == list(COEFFICIENTS)
     # All four orders of two heads in two layers are tried: chance is a quarter or a multiple of it.
     chance = dataset.correlation_chance.sel(width=5).values
     assert set((4 * chance).ravel().tolist()) <= {1.0, 2.0, 3.0, 4.0}
     assert dataset.correlation.sel(width=np.inf, coefficient=COEFFICIENTS[1]).isnull().all()
+
+
+def test_repetitions_have_other_sequences_and_choose_by_themselves(dataset, config):
+    first = at_choice(dataset, "validation").accuracy.drop_vars("temperature")
+    xr.testing.assert_allclose(dataset.repeated_accuracy[0].drop_vars("temperature", errors="ignore"), first)
+    other = one_shot_data(dataclasses.replace(config, seed=1, sampled_draws=0, choose_variances=False, repetitions=1))
+    expected = at_choice(other, "validation").accuracy
+    np.testing.assert_allclose(dataset.repeated_accuracy[1], expected)
+    np.testing.assert_allclose(dataset.repeated_evidence_accuracy[1], at_choice(other, "evidence").accuracy)
+    np.testing.assert_allclose(dataset.repeated_free_accuracy[0], dataset.free_accuracy)
+    np.testing.assert_allclose(dataset.repeated_trained_accuracy[1], other.trained_accuracy)
+    assert not np.allclose(dataset.repeated_accuracy[0], dataset.repeated_accuracy[1])
+    assert "repeated_accuracy" not in other
+
+
+def test_matrices_that_are_shown_have_one_trace(dataset):
+    matrices = order_parameters(dataset)
+    assert [name.split(",")[0] for name in matrices] == ["theory", "sampled networks", "trained weights"]
+    np.testing.assert_allclose([np.trace(one) for one in matrices.values()], np.trace(next(iter(matrices.values()))))
+    # Pretended networks have twice the theory's U.
+    np.testing.assert_allclose(*list(matrices.values())[:2])
 
 
 def test_earlier_numbers_stand_beside_the_same_size_only(config):
@@ -343,13 +431,11 @@ def test_bad_networks(config, tmp_path):
         ({"widths": (20, 10)}, r"widths: got \(20, 10\); expected at least one width, in ascending order"),
         ({"temperatures": ()}, r"temperatures: got \(\); expected at least one temperature, in ascending order"),
         ({"temperatures": (0.5, 0.1)}, "temperatures: got .*in ascending order"),
-        ({"products": (10.0, 1.0)}, "products: got .*in ascending order"),
-        ({"product_temperatures": ()}, "product_temperatures: got .*at least one, where there are products"),
         ({"temperatures": (0.0,)}, "temperatures: got 0.0; expected"),
         ({"variance": 0.0}, "variance: got 0.0; expected"),
         ({"components": 601}, "components: got 601; expected at most 600, the training examples"),
-        ({"exact_examples": 601}, "exact_examples: got 601; expected at most 600, the training examples"),
-        ({"exact_draws": -1}, "exact_draws: got -1; expected a whole number, zero or more"),
+        ({"sampled_draws": -1}, "sampled_draws: got -1; expected a whole number, zero or more"),
+        ({"repetitions": 0}, "repetitions: got 0; expected a whole number, 1 or more"),
         ({"seed": -1}, "seed: got -1; expected a whole number, zero or more"),
     ],
 )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
 import xarray as xr
 from small_images import data_folder
+from typer.testing import CliRunner
 
+from thermoformer.cli import app
 from thermoformer.experiments import EXPERIMENTS, pruning, pruning_config, pruning_scores
 from thermoformer.experiments.one_shot_training import OneShotTrainingConfig
 from thermoformer.experiments.pruning import pruning_data, run_pruning
@@ -25,6 +28,7 @@ from thermoformer.learning import (
     random_orders,
     save_network,
 )
+from thermoformer.sweeps import Sweep
 
 from .test_page import assert_self_contained
 
@@ -136,6 +140,20 @@ def test_what_is_finished_is_not_done_again(dataset, tiny, out, monkeypatch):
     next(out.glob("subsets-*.nc")).rename(out / "subsets.nc")
 
 
+def test_fine_tuning_goes_on_from_its_folder(out, tmp_path):
+    folder = tmp_path / "finetuned"
+    shutil.copytree(out / "finetuned", folder)
+    before = Sweep.from_store(folder).dataset().load()
+    (folder / "data.zarr" / "status" / "c" / "1").unlink()
+    answer = CliRunner().invoke(app, ["sweep", "resume", str(folder)])
+    assert answer.exit_code == 0, answer.output
+    found = Sweep.from_store(folder)
+    assert found.status().left == 0
+    np.testing.assert_allclose(found.dataset().finetuned_accuracy, before.finetuned_accuracy)
+    with pytest.raises(ValueError, match="network: got one with digest .*; expected another, as the sweep began with"):
+        pruning.finetuned_network(0, found.work.fixed["config"] | {"digest": "another"})
+
+
 def test_files(out):
     assert_self_contained(out / "pruning.html")
     text = (out / "pruning.html").read_text()
@@ -193,7 +211,7 @@ def test_codes():
 
 
 def test_the_usual_sizes_are_settings():
-    assert EXPERIMENTS["pruning"].sweeps
+    assert EXPERIMENTS["pruning"].trains
     assert PruningConfig.quick(seed=3).seed == 3 and PruningConfig.quick().test_sequences >= 4000
     assert PruningConfig().finetuned_orders[: len(SCORES)] == SCORES
     assert PruningConfig().settings().steps == 200

@@ -127,6 +127,16 @@ def test_labels_of_pure_noise_switch_the_kernel_off():
     assert np.prod(choice.architecture.variances) < 1e-2
 
 
+def test_evidence_is_not_content_with_silence():
+    """Paths have much in common and labels lie in their differences: near the Gaussian process noise is best."""
+    generator = np.random.default_rng(0)
+    xi = 3 * generator.normal(size=(100, 1, 20)) + generator.normal(size=(100, 4, 20))
+    labels = np.sign((xi[:, 0, :3] - xi[:, 3, :3]).sum(axis=1))
+    choice = choose_by_evidence(Architecture((2, 2), 2), PathFeatures.from_attentioned_inputs(xi), labels)
+    silence = scipy.stats.norm.logpdf(labels).sum()
+    assert not choice.at_bound and choice.solution.log_evidence == pytest.approx(silence + 23.9, abs=0.1)
+
+
 def test_evidence_recovers_the_noise():
     """Labels drawn from the Gaussian process itself, with known noise."""
     generator = np.random.default_rng(4)

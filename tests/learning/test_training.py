@@ -16,6 +16,7 @@ import training_process
 from training_process import ARCH, SETTINGS, batch
 
 from thermoformer.learning import Architecture, TrainingSettings, Weights, save_network, train
+from thermoformer.learning.checkpoints import sole_writer
 from thermoformer.learning.training import initial_parameters
 from thermoformer.learning.training_settings import learning_rate
 
@@ -114,10 +115,33 @@ def test_a_training_that_is_killed_goes_on_to_the_same_bit(undisturbed, tmp_path
         jax.tree.leaves(resumed.network.weights), jax.tree.leaves(undisturbed.network.weights), strict=True
     ):
         np.testing.assert_array_equal(mine, theirs)
-    assert [file.name for file in tmp_path.iterdir()] in (
-        ["run.safetensors"],
-        [".run.safetensors.part", "run.safetensors"],
+    left = {file.name for file in tmp_path.iterdir()} - {".run.safetensors.part"}
+    assert left == {"run.safetensors", ".run.safetensors.lock"}
+
+
+def test_two_processes_do_not_train_into_one_file(tmp_path):
+    checkpoint = tmp_path / "run.safetensors"
+    process = subprocess.Popen(
+        [sys.executable, training_process.__file__, checkpoint], stdout=subprocess.PIPE, text=True
     )
+    assert process.stdout is not None
+    process.stdout.readline()
+    with pytest.raises(
+        ValueError, match=rf"checkpoint: got .*run.safetensors, which process {process.pid} on .* is training into; "
+    ):
+        training_process.run(str(checkpoint))
+    process.kill()
+    process.stdout.close()
+    process.wait()
+    # The lock of a process that died is no lock.
+    assert training_process.run(str(checkpoint)).stopped == "all 240 steps done"
+
+
+def test_a_finished_run_is_read_while_another_holds_the_file(tmp_path):
+    file = tmp_path / "run.safetensors"
+    train(ARCH, batch, batch(5), settings=SHORT, key=3, checkpoint=file)
+    with sole_writer(file):
+        assert train(ARCH, batch, batch(5), settings=SHORT, key=3, checkpoint=file).stopped == "all 6 steps done"
 
 
 def test_a_finished_run_is_read_and_not_repeated(tmp_path):

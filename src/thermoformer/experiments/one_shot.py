@@ -17,16 +17,17 @@ from .._progress import Progress, silent
 from ..learning import Architecture
 from ..learning.scores import head_labels, head_name
 from .executor import HERE, Executor
+from .one_shot_choices import repeated, with_choices
 from .one_shot_config import OneShotConfig
 from .one_shot_overlap import correlations
 from .one_shot_points import (
     PARTS,
-    one_shot_exact,
+    one_shot_free,
     one_shot_limit,
-    one_shot_limit_product,
+    one_shot_limit_free,
     one_shot_point,
-    one_shot_product,
     one_shot_record,
+    one_shot_sampled,
     one_shot_trained,
 )
 from .one_shot_training import trained_network
@@ -96,8 +97,10 @@ def one_shot_data(
         - `free_…` [width]: temperature and product of the prior variances both chosen by evidence, where asked for;
         - `trained_…` of the trained network itself, and `trained_order_accuracy` [temperature, part] of the Gaussian
           predictor with its U, scaled to the trace of the Gaussian process;
-        - `exact_…` from the exact posterior at `compared_width`, where it was asked for, and `exact_theory_…` from the
-          theory on the same examples;
+        - `sampled_…` from networks sampled at `compared_width` and the temperature chosen there by validation, where
+          they were asked for;
+        - `repeated_accuracy` [repetition, width, part] at the temperature that each repetition's validation characters
+          choose, and `repeated_…_accuracy` of the other choices and predictors, where there is more than one;
         - `correlation` [coefficient, width, temperature] of U with that of the trained network, and
           `correlation_chance`, how often heads in another order correlate as much.
     """
@@ -109,25 +112,33 @@ def one_shot_data(
         return None if place is None else place / name
 
     temperatures, widths = list(config.temperatures), list(config.widths)
-    trained = swept(one_shot_trained, {"seed": [config.seed]}, kept("trained"), **given).isel(seed=0, drop=True)
-    axes = {"width": widths, "temperature": temperatures}
-    finite = swept(one_shot_point, axes, kept("widths"), **given)
-    limit = swept(one_shot_limit, {"temperature": temperatures}, kept("limit"), **given)
-    joined = _with_limit(finite, limit)
-    joined["trained_order_accuracy"] = limit.trained_order_accuracy
-    dataset = _chosen(joined.merge(trained).assign_coords(part=list(PARTS)))
-    if config.products:
-        axes = {"product": list(config.products), "temperature": list(config.product_temperatures)}
-        others = swept(one_shot_product, {"width": widths, **axes}, kept("products"), **given)
-        limits = swept(one_shot_limit_product, axes, kept("limit_products"), **given)
-        dataset = dataset.merge(_freely_chosen(dataset, _with_limit(others, limits), config.variance))
-    if config.exact_draws:
+
+    def theory(seed: int, mark: str = "") -> xr.Dataset:
+        own: dict[str, Any] = given | {"config": one_shot_record(dataclasses.replace(config, seed=seed))}
+        trained = swept(one_shot_trained, {"seed": [seed]}, kept(f"trained{mark}"), **own).isel(seed=0, drop=True)
+        axes = {"width": widths, "temperature": temperatures}
+        finite = swept(one_shot_point, axes, kept(f"widths{mark}"), **own)
+        limit = swept(one_shot_limit, {"temperature": temperatures}, kept(f"limit{mark}"), **own)
+        joined = _with_limit(finite, limit)
+        joined["trained_order_accuracy"] = limit.trained_order_accuracy
+        if config.choose_variances:
+            free = swept(one_shot_free, {"width": widths}, kept(f"free{mark}"), **own)
+            limit = swept(one_shot_limit_free, {"seed": [seed]}, kept(f"limit_free{mark}"), **own)
+            joined = joined.merge(_with_limit(free, limit.isel(seed=0, drop=True)))
+        return with_choices(joined.merge(trained).assign_coords(part=list(PARTS)))
+
+    dataset = theory(config.seed)
+    dataset = dataset.merge(correlations(dataset))
+    if config.sampled_draws:
         width = int(dataset.compared_width)
         temperature = float(dataset.temperature_by_validation.sel(width=width))
         given["config"] = one_shot_record(config, sampled=True)
         point = {"width": [width], "temperature": [temperature]}
-        exact = swept(one_shot_exact, point, kept("exact"), **given)
-        dataset = dataset.merge(exact.isel(width=0, temperature=0, drop=True))
+        sampled = swept(one_shot_sampled, point, kept("sampled"), **given)
+        dataset = dataset.merge(sampled.isel(width=0, temperature=0, drop=True))
+    if config.repetitions > 1:
+        seeds = range(config.seed + 1, config.seed + config.repetitions)
+        dataset = dataset.merge(repeated([dataset, *(theory(seed, f"_{seed}") for seed in seeds)]))
     return _described(dataset, config)
 
 
@@ -136,34 +147,6 @@ def _with_limit(finite: xr.Dataset, limit: xr.Dataset) -> xr.Dataset:
     widths = finite.assign_coords(width=finite.width.values.astype(float))
     parts = [widths, limit[list(finite.data_vars)].expand_dims(width=[np.inf])]
     return xr.concat(parts, "width", data_vars="all", coords="minimal", compat="equals", join="exact")
-
-
-def _freely_chosen(dataset: xr.Dataset, others: xr.Dataset, variance: float) -> xr.Dataset:
-    """Temperature and product of the variances with the highest evidence, the config's own product among them."""
-    layers = dataset.sizes["layer"] + 2
-    own = dataset[["accuracy", "log_evidence"]].expand_dims(product=[variance**layers])
-    choices = [one.stack(choice=("product", "temperature")) for one in (own, others)]
-    flat = [one.drop_vars(["choice", "product", "temperature"]) for one in choices]
-    everything = xr.concat(flat, "choice", data_vars="all", coords="minimal", compat="override", join="exact")
-    best = everything.log_evidence.fillna(-np.inf).argmax("choice")
-    found = {f"free_{name}": everything[name].isel(choice=best) for name in ("accuracy", "log_evidence")}
-    for name in ("product", "temperature"):
-        values = np.concatenate([one[name].values for one in choices])
-        found[f"free_{name}"] = xr.DataArray(values[best.values], dims="width")
-    return xr.Dataset(found)
-
-
-def _chosen(dataset: xr.Dataset) -> xr.Dataset:
-    """The Dataset with the temperature of each width, and the width that is compared, from validation and evidence."""
-    validation = dataset.accuracy.sel(part="validation", drop=True)
-    evidence = dataset.log_evidence.where(np.isfinite(dataset.log_evidence), -np.inf)
-    finite = validation.max("temperature").where(np.isfinite(dataset.width), -np.inf)
-    found = dataset.assign(
-        temperature_by_validation=validation.idxmax("temperature"),
-        temperature_by_evidence=evidence.idxmax("temperature"),
-        compared_width=finite.idxmax("width"),
-    )
-    return found.merge(correlations(found))
 
 
 _LONG_NAMES = {
@@ -180,22 +163,27 @@ _LONG_NAMES = {
     "free_temperature": "temperature chosen by evidence, together with the product of the variances",
     "free_product": "product of all prior variances chosen by evidence",
     "free_log_evidence": "log evidence at this choice",
+    "free_at_bound": "whether this choice is at the edge of what is allowed",
     "free_accuracy": "accuracy at this choice",
     "trained_accuracy": "accuracy of the trained network",
     "trained_width": "width of the trained network",
     "trained_order_parameter": "order parameter U of the trained weights",
     "trained_head_score": "score of a head from the U of the trained weights",
     "trained_order_accuracy": "accuracy of the Gaussian predictor with the U of the trained weights",
-    "exact_order_parameter": "mean order parameter U of the exact posterior at finite width",
-    "exact_order_parameter_error": "its Monte-Carlo standard error",
-    "exact_theory_order_parameter": "order parameter U of the theory on the examples of the exact posterior",
-    "exact_theory_accuracy": "accuracy of the theory on the examples of the exact posterior",
-    "exact_head_score": "score of a head from the mean U of the exact posterior",
-    "exact_accuracy": "accuracy of the exact mean predictor at finite width",
-    "exact_mixed": "whether the chains of the exact posterior mixed",
-    "exact_note": "why the chains of the exact posterior count as not mixed",
-    "exact_r_hat": "largest R-hat of the exact posterior",
-    "exact_effective": "smallest effective sample size of the exact posterior",
+    "sampled_order_parameter": "mean order parameter U of sampled networks",
+    "sampled_order_parameter_error": "its Monte-Carlo standard error",
+    "sampled_head_score": "score of a head from the mean U of sampled networks",
+    "sampled_accuracy": "accuracy of the mean predictor of sampled networks",
+    "sampled_mixed": "whether the chains of sampled networks mixed",
+    "sampled_note": "why the chains of sampled networks count as not mixed",
+    "sampled_method": "sampler: gibbs over all weights, or nuts over the order parameters",
+    "sampled_r_hat": "largest R-hat of sampled networks",
+    "sampled_effective": "smallest effective sample size of sampled networks",
+    "repeated_accuracy": "accuracy at the temperature by validation, for every repetition",
+    "repeated_evidence_accuracy": "accuracy at the temperature by evidence, for every repetition",
+    "repeated_free_accuracy": "accuracy at temperature and variances by evidence, for every repetition",
+    "repeated_trained_accuracy": "accuracy of the trained network, for every repetition",
+    "repeated_trained_order_accuracy": "accuracy with the U of the trained weights, for every repetition",
     "correlation": "correlation of the entries of U with those of the trained network",
     "correlation_chance": "part of orders of the heads in which the correlation is as large",
 }

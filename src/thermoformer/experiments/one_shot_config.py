@@ -21,15 +21,15 @@ class OneShotConfig:
         widths: finite widths N; the Gaussian process comes by itself.
         temperatures: τ, of which one is chosen for each width.
         variance: every prior variance.
-        products, product_temperatures: products of all prior variances, and temperatures, among which the evidence
-            chooses both; none leaves that out.
+        choose_variances: whether the evidence chooses the product of all prior variances too, together with τ.
         components: how many principal components of the kernel are compared with the labels.
         seed: of all sequences and of the sampler.
+        repetitions: how often the theory is computed, with the sequences of as many seeds from the first on; the
+            accuracies of all give means and spreads, and everything else is that of the first.
         network: path of a network that `save_network` wrote; the one of the package where none is given.
         channels, classes, characters: of the task that the network was trained for, as in `OneShotTrainingConfig`.
-        exact_draws: draws of each chain of the exact posterior at one width; 0 leaves it out.
-        exact_examples: how many of the training examples it sees; the cost of a draw grows as their square or faster.
-        chains: of the exact posterior.
+        sampled_draws: draws of each chain of sampled networks at one width; 0 leaves them out.
+        chains: of sampled networks.
 
     Example:
         >>> OneShotConfig(widths=(10, 100)).training_examples
@@ -43,39 +43,33 @@ class OneShotConfig:
     widths: tuple[int, ...] = (10, 30, 100, 300, 1000, 3000, 10_000)
     temperatures: tuple[float, ...] = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.5, 1.0)
     variance: float = 1.0
-    products: tuple[float, ...] = (10.0, 100.0)
-    product_temperatures: tuple[float, ...] = (0.5, 0.7)
+    choose_variances: bool = True
     components: int = 50
     seed: int = 0
+    repetitions: int = 3
     network: str | None = None
     channels: int = 1
     classes: tuple[int, int, int] = (1028, 172, 423)
     characters: int | None = None
-    exact_draws: int = 300
-    exact_examples: int = 150
+    sampled_draws: int = 500
     chains: int = 2
 
     def __post_init__(self) -> None:
         for name in ("training_examples", "validation_sequences", "test_sequences", "other_sequences", "components"):
             positive_integer(name, getattr(self, name))
-        for name in ("chains", "exact_examples"):
+        for name in ("chains", "repetitions"):
             positive_integer(name, getattr(self, name))
-        for name in ("seed", "exact_draws"):
+        for name in ("seed", "sampled_draws"):
             nonnegative_integer(name, getattr(self, name))
         if not self.widths or list(self.widths) != sorted({positive_integer("widths", width) for width in self.widths}):
             raise fail("widths", self.widths, "at least one width, in ascending order")
         if not self.temperatures:
             raise fail("temperatures", self.temperatures, "at least one temperature, in ascending order")
-        for name in ("temperatures", "products", "product_temperatures"):
-            values = getattr(self, name)
-            if list(values) != sorted({positive_number(name, value) for value in values}):
-                raise fail(name, values, "different numbers in ascending order")
-        if self.products and not self.product_temperatures:
-            raise fail("product_temperatures", (), "at least one, where there are products")
+        if list(self.temperatures) != sorted({positive_number("temperatures", value) for value in self.temperatures}):
+            raise fail("temperatures", self.temperatures, "different numbers in ascending order")
         positive_number("variance", self.variance)
-        for name in ("components", "exact_examples"):
-            if getattr(self, name) > self.training_examples:
-                raise fail(name, getattr(self, name), f"at most {self.training_examples}, the training examples")
+        if self.components > self.training_examples:
+            raise fail("components", self.components, f"at most {self.training_examples}, the training examples")
 
     @classmethod
     def quick(cls, seed: int = 0) -> OneShotConfig:
@@ -87,10 +81,8 @@ class OneShotConfig:
             other_sequences=500,
             widths=(10, 100, 1000),
             temperatures=(0.001, 0.01, 0.1, 0.5),
-            products=(100.0,),
-            product_temperatures=(0.5, 1.0),
-            exact_draws=200,
-            exact_examples=60,
+            sampled_draws=200,
+            repetitions=1,
             seed=seed,
         )
 

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 
 from .. import figures
 from ..figures import styled
-from .one_shot_overlap import COEFFICIENTS
+from .one_shot_choices import at_choice, repeated_accuracies
+from .one_shot_overlap import COEFFICIENTS, order_correlation
 
 PART_NAMES = {
     "validation": "validation characters",
@@ -24,22 +25,26 @@ def draw_accuracy(dataset: xr.Dataset) -> Figure:
     shown = ("test", "fashion-mnist", "mnist")
     figure, axes = figures.figure_grid(1, len(shown), size=(4.4, 4.3))
     finite = finite_widths(dataset)
-    by_validation, by_evidence = (100 * at_choice(dataset, how).accuracy for how in ("validation", "evidence"))
+    found = repeated_accuracies(dataset)
+    means, spreads = ({name: 100 * of(values) for name, values in found.items()} for of in (_mean, _spread))
     lowest, highest = 50.0, 0.0
     for ax, part in zip(axes[0], shown, strict=True):
         curves = {
-            "theory, τ by validation": by_validation.sel(width=finite, part=part),
-            "theory, τ by evidence": by_evidence.sel(width=finite, part=part),
+            f"theory, {name}": means[name].sel(width=finite, part=part)
+            for name in ("τ by validation", "τ by evidence", "τ and variance by evidence")
+            if name in found
         }
-        if "free_accuracy" in dataset:
-            curves["theory, τ and variance by evidence"] = 100 * dataset.free_accuracy.sel(width=finite, part=part)
         levels = {
-            "trained network": 100 * float(dataset.trained_accuracy.sel(part=part)),
-            "GP, τ by validation": float(by_validation.sel(width=np.inf, part=part)),
-            "GP with the trained U, τ by validation": 100 * float(with_trained_order(dataset).sel(part=part)),
+            "trained network": float(means["trained network"].sel(part=part)),
+            "GP, τ by validation": float(means["τ by validation"].sel(width=np.inf, part=part)),
+            "GP with the trained U, τ by validation": float(means["trained U"].sel(part=part)),
         }
         marked = float(dataset.compared_width)
         figures.curves_against_width(finite, curves, ax, levels=levels, marked=marked, legend=False)
+        if "repeated_accuracy" in dataset:
+            for (name, mean), line in zip(curves.items(), ax.lines, strict=False):
+                spread = spreads[name.removeprefix("theory, ")].sel(width=finite, part=part)
+                ax.errorbar(finite, mean, yerr=spread, fmt="none", ecolor=line.get_color(), capsize=3, zorder=3)
         ax.set_title(PART_NAMES[part])
         ax.tick_params(axis="x", labelrotation=35)
         lowest, highest = min(lowest, ax.get_ylim()[0]), max(highest, ax.get_ylim()[1])
@@ -53,24 +58,28 @@ def draw_accuracy(dataset: xr.Dataset) -> Figure:
 
 @styled
 def draw_order_parameters(dataset: xr.Dataset) -> Figure:
-    """U of the theory, of the trained weights and of the exact posterior, all with the trace of the first."""
+    """U of the theory, of sampled networks and of the trained weights, all with the trace of the first."""
     matrices = order_parameters(dataset)
-    figure, axes = figures.figure_grid(len(matrices) // 2, 2, size=(4.8, 4.4))
+    figure, axes = figures.figure_grid(1, len(matrices), size=(4.4, 4.6))
+    theory = next(iter(matrices.values()))
     limit = max(float(np.abs(matrix).max()) for matrix in matrices.values())
+    names = dataset.path.values.tolist()
     for number, (ax, (name, matrix)) in enumerate(zip(axes.flat, matrices.items(), strict=True)):
-        names = dataset.path.values.tolist()
-        right = number % 2 == 1
-        figures.order_parameter_matrix(matrix, names, ax, limit=limit, colorbar=right, row_names=not right)
+        figures.order_parameter_matrix(matrix, names, ax, limit=limit, colorbar=False, row_names=number == 0)
         ax.tick_params(axis="x", labelrotation=90)
         for label in ax.get_xticklabels():
             label.set(ha="center", rotation_mode="default")
         ax.set_title(name)
+        if number > 0:
+            value = f"{order_correlation(theory, matrix, diagonal=False):.3f}".replace("-", "−")
+            ax.set_xlabel(f"correlation with theory\noff the diagonal: {value}")
+    figure.colorbar(axes[0, -1].images[0], ax=axes[0, -1], label="U", shrink=0.8)
     return figure
 
 
 @styled
 def draw_head_scores(dataset: xr.Dataset) -> Figure:
-    """Scores of all heads from the U of the theory, of the exact posterior and of the trained weights."""
+    """Scores of all heads from the U of the theory, of sampled networks and of the trained weights."""
     figure, axes = figures.figure_grid(size=(7.0, 3.8))
     ax = figures.grouped_points(head_scores(dataset), dataset["head"].values.tolist(), axes[0, 0], legend=False)
     ax.set_ylim(0, 1.08)
@@ -118,15 +127,12 @@ def draw_correlation(dataset: xr.Dataset) -> Figure:
     return figure
 
 
-def with_trained_order(dataset: xr.Dataset) -> xr.DataArray:
-    """Accuracy of the Gaussian predictor with the U of the trained weights, at the τ that validation chooses."""
-    accuracy = dataset.trained_order_accuracy
-    return accuracy.sel(temperature=accuracy.sel(part="validation", drop=True).idxmax("temperature"))
+def _mean(values: xr.DataArray) -> xr.DataArray:
+    return values.mean("repetition")
 
 
-def at_choice(dataset: xr.Dataset, how: str) -> xr.Dataset:
-    """The Dataset at the temperature that was chosen for each width, by "validation" or by "evidence"."""
-    return dataset.sel(temperature=dataset[f"temperature_by_{how}"])
+def _spread(values: xr.DataArray) -> xr.DataArray:
+    return values.std("repetition", ddof=min(1, values.sizes["repetition"] - 1))
 
 
 def finite_widths(dataset: xr.Dataset) -> np.ndarray:
@@ -135,24 +141,24 @@ def finite_widths(dataset: xr.Dataset) -> np.ndarray:
 
 
 def order_parameters(dataset: xr.Dataset) -> dict[str, np.ndarray]:
-    """U by where it comes from, all with the trace of the theory's."""
+    """U by where it comes from, theory first and trained weights last, all with the trace of the theory's."""
     width = float(dataset.compared_width)
     theory = at_choice(dataset, "validation").order_parameter.sel(width=width).values
-    found = {f"theory, {width_name(width)}": theory, "trained weights": dataset.trained_order_parameter.values}
-    if "exact_order_parameter" in dataset:
-        found["theory, fewer examples"] = dataset.exact_theory_order_parameter.values
-        found["exact, fewer examples"] = dataset.exact_order_parameter.values
+    found = {f"theory, {width_name(width)}": theory}
+    if "sampled_order_parameter" in dataset:
+        found[f"sampled networks, {width_name(width)}"] = dataset.sampled_order_parameter.values
+    found["trained weights"] = dataset.trained_order_parameter.values
     return {name: matrix * np.trace(theory) / np.trace(matrix) for name, matrix in found.items()}
 
 
 def head_scores(dataset: xr.Dataset) -> dict[str, np.ndarray]:
-    """Scores of all heads by where U comes from."""
+    """Scores of all heads by where U comes from, in the order of `order_parameters`."""
     width = float(dataset.compared_width)
     theory = at_choice(dataset, "validation").head_score.sel(width=width).values
-    found = {f"theory, {width_name(width)}": theory, "trained weights": dataset.trained_head_score.values}
-    if "exact_head_score" in dataset:
-        found["exact, fewer examples"] = dataset.exact_head_score.values
-    return found
+    found = {f"theory, {width_name(width)}": theory}
+    if "sampled_head_score" in dataset:
+        found[f"sampled networks, {width_name(width)}"] = dataset.sampled_head_score.values
+    return found | {"trained weights": dataset.trained_head_score.values}
 
 
 def width_name(width: float) -> str:

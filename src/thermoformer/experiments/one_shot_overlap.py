@@ -49,7 +49,7 @@ def correlations(dataset: xr.Dataset) -> xr.Dataset:
     trained = dataset.trained_order_parameter.values
     heads = tuple(int(count) for count in dataset.heads.values)
     matrices = dataset.order_parameter.transpose("width", "temperature", ...).values
-    places = [np.arange(len(trained)), *_other_orders(heads)]
+    places = _orders(heads)
     found = np.full((len(COEFFICIENTS), *matrices.shape[:2]), np.nan)
     chance = found.copy()
     for number, name in enumerate(COEFFICIENTS):
@@ -62,6 +62,25 @@ def correlations(dataset: xr.Dataset) -> xr.Dataset:
     axes = ("coefficient", "width", "temperature")
     data = {"correlation": (axes, found), "correlation_chance": (axes, chance)}
     return xr.Dataset(data, {"coefficient": list(COEFFICIENTS)})
+
+
+def order_chance(
+    first: Any, second: Any, heads: tuple[int, ...], *, ranks: bool = False, diagonal: bool = True
+) -> float:
+    """How often the correlation is as large when the second matrix has its heads in another order, its own included.
+
+    Arguments:
+        first, second: U [path, path].
+        heads: how many heads each layer has.
+        ranks, diagonal: as in `order_correlation`.
+
+    Example:
+        >>> order_chance(np.diag([1.0, 2.0, 3.0, 4.0]), np.diag([1.0, 2.0, 3.0, 4.0]), (2, 2))
+        0.25
+    """
+    setting = {"ranks": ranks, "diagonal": diagonal}
+    tried = _correlations_in_orders(np.asarray(first), np.asarray(second), _orders(heads), **setting)
+    return float(np.mean(tried >= tried[0] - 1e-12))
 
 
 def _correlations_in_orders(
@@ -77,11 +96,12 @@ def _correlations_in_orders(
     return theirs @ ours / (np.linalg.norm(theirs, axis=1) * np.linalg.norm(ours))
 
 
-def _other_orders(heads: tuple[int, ...]) -> list[np.ndarray]:
-    """Orders of the paths that come from other orders of the heads within their layers."""
+def _orders(heads: tuple[int, ...]) -> list[np.ndarray]:
+    """Orders of the paths that come from orders of the heads within their layers, that as they stand first."""
     paths = np.arange(Architecture(heads, 1).paths).reshape(heads)
     if math.prod(math.factorial(count) for count in heads) <= _ORDERS:
         everyone = itertools.product(*(itertools.permutations(range(count)) for count in heads))
-        return [paths[np.ix_(*orders)].ravel() for orders in itertools.islice(everyone, 1, None)]
+        return [paths[np.ix_(*orders)].ravel() for orders in everyone]
     random = np.random.default_rng(0)
-    return [paths[np.ix_(*(random.permutation(count) for count in heads))].ravel() for _ in range(_ORDERS)]
+    others = [paths[np.ix_(*(random.permutation(count) for count in heads))].ravel() for _ in range(_ORDERS)]
+    return [paths.ravel(), *others]

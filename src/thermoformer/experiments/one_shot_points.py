@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import warnings
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from scipy.optimize import minimize
 
 from .._progress import inside
 from .._validation import fail
 from ..learning import (
     Architecture,
     AttentionNetwork,
+    ConvergenceError,
     PathFeatures,
     SamplingWarning,
     Solution,
+    choose_by_evidence,
     gaussian_process,
     head_scores,
     label_alignment,
     load_network,
     order_parameter_from_weights,
     sample_order_parameters,
+    sample_weights_on_paths,
     solve,
 )
+from ..sweeps import resumable
 from .one_shot_config import OneShotConfig
 from .one_shot_training import SHIPPED, one_shot_parts, one_shot_tasks, shipped_network
 from .sampled import whole_key
@@ -37,8 +43,10 @@ from .sweeping import config_of, record_of
 
 # Where accuracy is measured. Choices are made on the first alone.
 PARTS = ("validation", "test", "fashion-mnist", "mnist")
-# Fields that change no single point of the theory, as every record has them; those of the products are left out.
-_EVERY_POINT: dict[str, Any] = {"widths": (1,), "temperatures": (1.0,), "exact_draws": 0, "chains": 1}
+# All weights are sampled up to this width, where it costs little; beyond it, the order parameters alone.
+WIDEST_GIBBS = 100
+# Fields that change no single point of the theory, as every record has them.
+_EVERY_POINT: dict[str, Any] = {"widths": (1,), "temperatures": (1.0,), "sampled_draws": 0, "chains": 1}
 
 
 class FrozenHeads(NamedTuple):
@@ -66,32 +74,36 @@ def one_shot_record(config: OneShotConfig, *, sampled: bool = False) -> dict[str
     """
     same = dict(_EVERY_POINT)
     if sampled:
-        same |= {"exact_draws": config.exact_draws, "chains": config.chains}
-    if config.network is None:
-        with as_file(files("thermoformer.experiments") / "data" / SHIPPED) as file:
-            checksum = hashlib.sha256(file.read_bytes()).hexdigest()
-    else:
+        same |= {"sampled_draws": config.sampled_draws, "chains": config.chains}
+    if config.network is not None:
         load_network(config.network)  # says what is wrong with it
-        checksum = hashlib.sha256(Path(config.network).read_bytes()).hexdigest()
-    record = {**record_of(config, **same), "network_checksum": checksum}
-    if not sampled:
-        record.pop("exact_examples")
-    return {name: value for name, value in record.items() if not name.startswith("product")}
+    record = {**record_of(config, **same), "network_checksum": _checksum(config)}
+    return {name: value for name, value in record.items() if name not in ("choose_variances", "repetitions")}
+
+
+def _checksum(config: OneShotConfig) -> str:
+    if config.network is not None:
+        return hashlib.sha256(Path(config.network).read_bytes()).hexdigest()
+    with as_file(files("thermoformer.experiments") / "data" / SHIPPED) as file:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def frozen_heads(config: OneShotConfig, checksum: str = "") -> FrozenHeads:
     """The features of a config's network on all parts of the images; computed once in a process.
 
     Arguments:
-        checksum: of the network, so that another one under the same path is not taken for it.
+        checksum: of the network, so that another one under the same path is not taken for it; any where empty.
     """
-    return _frozen_heads(
-        dataclasses.replace(config, components=1, variance=1.0, products=(), exact_examples=1, **_EVERY_POINT), checksum
-    )
+    same = {"components": 1, "variance": 1.0, "choose_variances": False, "repetitions": 1, **_EVERY_POINT}
+    return _frozen_heads(dataclasses.replace(config, **same), checksum)
 
 
 @lru_cache(maxsize=1)
-def _frozen_heads(config: OneShotConfig, _checksum: str) -> FrozenHeads:
+def _frozen_heads(config: OneShotConfig, checksum: str) -> FrozenHeads:
+    if checksum and checksum != _checksum(config):
+        raise fail(
+            "network", f"{config.network or SHIPPED}, which is another by now", "the one that the sweep began with"
+        )
     network = shipped_network() if config.network is None else load_network(config.network)
     if network.arch.outputs > 1 or network.arch.skip:
         raise fail("network", str(network.arch), "a network with one output and without skips")
@@ -119,10 +131,11 @@ def _frozen_heads(config: OneShotConfig, _checksum: str) -> FrozenHeads:
 def _given(record: Mapping[str, Any]) -> tuple[OneShotConfig, FrozenHeads]:
     fields = dict(record)
     checksum = fields.pop("network_checksum")
-    config = config_of(OneShotConfig, {"exact_examples": 1} | fields)
+    config = config_of(OneShotConfig, fields)
     return config, frozen_heads(config, checksum)
 
 
+@resumable
 def one_shot_point(width: int, temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
     """The theory at one width and temperature: a point of the sweep.
 
@@ -136,6 +149,7 @@ def one_shot_point(width: int, temperature: float, config: Mapping[str, Any]) ->
     return xr.Dataset(_of_solution(solve(arch, *data, temperature=temperature, throw=False), heads, settings))
 
 
+@resumable
 def one_shot_limit(temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
     """The Gaussian process at one temperature, and the predictor with the U of the trained weights in its place."""
     settings, heads = _given(config)
@@ -147,22 +161,67 @@ def one_shot_limit(temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
     return xr.Dataset(found | {"trained_order_accuracy": ("part", heads.accuracies(scaled.predict))})
 
 
-def one_shot_product(width: int, product: float, temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
-    """The theory at one width with another product of the prior variances."""
+@resumable
+def one_shot_free(width: int, config: Mapping[str, Any]) -> xr.Dataset:
+    """The theory at one width, with temperature and product of the prior variances as the evidence chooses them."""
     settings, heads = _given(config)
-    arch = _with_product(heads.architecture(width, settings), product)
-    data = heads.features["training"], heads.labels["training"]
-    return _of_product(solve(arch, *data, temperature=temperature, throw=False), heads)
+    arch = heads.architecture(width, settings)
+    try:
+        found = choose_by_evidence(arch, heads.features["training"], heads.labels["training"])
+    except ConvergenceError:
+        # One width without a choice must not end the run: it is left out of figures and tables.
+        nothing = dict.fromkeys(("free_temperature", "free_product", "free_log_evidence"), np.nan)
+        return xr.Dataset({**nothing, "free_at_bound": False, "free_accuracy": ("part", [np.nan] * len(PARTS))})
+    return _of_choice(found.solution, heads, at_bound=found.at_bound)
 
 
-def one_shot_limit_product(product: float, temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
-    """The Gaussian process with another product of the prior variances."""
+@resumable
+def one_shot_limit_free(seed: int, config: Mapping[str, Any]) -> xr.Dataset:
+    """The Gaussian process, with temperature and product of the prior variances as the evidence chooses them.
+
+    Arguments:
+        seed: that of the config; a sweep needs an axis.
+    """
     settings, heads = _given(config)
-    arch = _with_product(heads.architecture(1, settings), product)
+    arch = heads.architecture(1, settings)
     data = heads.features["training"], heads.labels["training"]
-    return _of_product(gaussian_process(arch, *data, temperature=temperature), heads)
+    kernel = gaussian_process(arch, *data, temperature=1.0).kernel(data[0])
+    factor, temperature, at_bound = limit_choice(kernel, data[1])
+    arch = arch.replace(variances=settings.variance * factor ** (1 / len(arch.variances)))
+    return _of_choice(gaussian_process(arch, *data, temperature=temperature), heads, at_bound=at_bound)
 
 
+def limit_choice(kernel: np.ndarray, labels: np.ndarray) -> tuple[float, float, bool]:
+    """The factor c and the temperature τ with the highest evidence of labels ~ N(0, cK + τI).
+
+    Both are looked for as far as `choose_by_evidence` does. From the eigenvectors of K an evidence costs P operations,
+    so that a grid finds the hill and a search its top.
+
+    Returns:
+        c, τ, and whether one of them is at the edge of what is allowed.
+
+    Example:
+        >>> kernel = np.diag(np.where(np.arange(400) < 200, 1.0, 0.0))
+        >>> labels = np.sqrt(2 * np.diag(kernel) + 0.5)
+        >>> factor, temperature, at_bound = limit_choice(kernel, labels)
+        >>> round(factor, 2), round(temperature, 2), at_bound
+        (2.0, 0.5, False)
+    """
+    eigenvalues, vectors = np.linalg.eigh(kernel)
+    squares = (vectors.T @ labels) ** 2
+
+    def loss(place: np.ndarray) -> float:
+        variance = np.exp(place[0]) * np.maximum(eigenvalues, 0) + np.exp(place[1])
+        return float(np.log(variance).sum() + (squares / variance).sum())
+
+    bounds = np.log([[1e-6, 1e6], [1e-6, 1e3]])
+    grid = itertools.product(*(np.linspace(low, high, 49) for low, high in bounds))
+    start = min(grid, key=lambda place: loss(np.array(place)))
+    place = minimize(loss, start, bounds=bounds, options={"ftol": 1e-14}).x
+    return float(np.exp(place[0])), float(np.exp(place[1])), bool(np.isclose(place[:, None], bounds, atol=0.05).any())
+
+
+@resumable
 def one_shot_trained(seed: int, config: Mapping[str, Any]) -> xr.Dataset:
     """The trained network itself on the same sequences, and the U of its weights.
 
@@ -182,48 +241,53 @@ def one_shot_trained(seed: int, config: Mapping[str, Any]) -> xr.Dataset:
     )
 
 
-def one_shot_exact(width: int, temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
-    """The exact posterior of the order parameters at one width and temperature, and the theory on the same examples."""
+@resumable
+def one_shot_sampled(width: int, temperature: float, config: Mapping[str, Any]) -> xr.Dataset:
+    """Networks of one width sampled at one temperature, on all training examples: no theory in between.
+
+    U is a matrix of inner products of path vectors: it is the same for hidden units in another order, with other signs
+    or turned, and heads are told apart by their attention. So it may be averaged over draws as it is.
+    """
     settings, heads = _given(config)
-    arch, count = heads.architecture(width, settings), settings.exact_examples
-    data = heads.features["training"][:count], heads.labels["training"][:count]
-    theory = solve(arch, *data, temperature=temperature, throw=False)
+    arch = heads.architecture(width, settings)
+    sample = partial(sample_weights_on_paths, method="gibbs") if width <= WIDEST_GIBBS else sample_order_parameters
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)  # it is kept as a note
-        found = sample_order_parameters(
+        found = sample(
             arch,
-            *data,
+            heads.features["training"],
+            heads.labels["training"],
             temperature=temperature,
             key=whole_key(settings.seed, width),
-            draws=settings.exact_draws,
+            draws=settings.sampled_draws,
             chains=settings.chains,
             progress=inside.get(),
         )
     return xr.Dataset(
         {
-            "exact_order_parameter": (("path", "other_path"), found.order_parameter),
-            "exact_order_parameter_error": (("path", "other_path"), found.order_parameter_error),
-            "exact_theory_order_parameter": (("path", "other_path"), theory.order_parameter),
-            "exact_theory_accuracy": ("part", heads.accuracies(theory.predict)),
-            "exact_head_score": ("head", head_scores(arch, found.order_parameter).values),
-            "exact_accuracy": ("part", heads.accuracies(found.predict)),
-            "exact_mixed": float(found.diagnostics.mixed),
-            "exact_note": found.diagnostics.reason,
-            "exact_r_hat": found.diagnostics.r_hat,
-            "exact_effective": found.diagnostics.bulk_effective,
+            "sampled_order_parameter": (("path", "other_path"), found.order_parameter),
+            "sampled_order_parameter_error": (("path", "other_path"), found.order_parameter_error),
+            "sampled_head_score": ("head", head_scores(arch, found.order_parameter).values),
+            "sampled_accuracy": ("part", heads.accuracies(found.predict)),
+            "sampled_mixed": float(found.diagnostics.mixed),
+            "sampled_note": found.diagnostics.reason,
+            "sampled_method": found.diagnostics.method,
+            "sampled_r_hat": found.diagnostics.r_hat,
+            "sampled_effective": found.diagnostics.bulk_effective,
         }
     )
 
 
-def _with_product(arch: Architecture, product: float) -> Architecture:
-    """Only the product of the variances enters the theory, so that each may have the same part in it."""
-    return arch.replace(variances=product ** (1 / len(arch.variances)))
-
-
-def _of_product(solution: Solution, heads: FrozenHeads) -> xr.Dataset:
-    accuracy = ("part", heads.accuracies(solution.predict))
-    evidence = solution.log_evidence if solution.converged else -np.inf
-    return xr.Dataset({"accuracy": accuracy, "log_evidence": evidence})
+def _of_choice(solution: Solution, heads: FrozenHeads, *, at_bound: bool) -> xr.Dataset:
+    return xr.Dataset(
+        {
+            "free_temperature": solution.temperature,
+            "free_product": float(np.prod(solution.architecture.variances)),
+            "free_log_evidence": solution.log_evidence,
+            "free_at_bound": at_bound,
+            "free_accuracy": ("part", heads.accuracies(solution.predict)),
+        }
+    )
 
 
 def _trained_order_parameter(heads: FrozenHeads) -> np.ndarray:

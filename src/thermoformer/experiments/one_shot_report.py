@@ -10,10 +10,9 @@ import xarray as xr
 
 from .. import figures
 from . import page
+from .one_shot_choices import at_choice
 from .one_shot_config import OneShotConfig
 from .one_shot_figures import (
-    PART_NAMES,
-    at_choice,
     draw_accuracy,
     draw_correlation,
     draw_head_scores,
@@ -23,20 +22,19 @@ from .one_shot_figures import (
     head_scores,
     order_parameters,
     width_name,
-    with_trained_order,
 )
 from .one_shot_overlap import COEFFICIENTS, order_correlation
+from .one_shot_tables import (
+    chosen_table,
+    correlation_table,
+    is_prototype_size,
+    pair_table,
+    percent,
+    repetition_table,
+    signed,
+    temperature_table,
+)
 from .one_shot_training import PUBLISHED_ACCURACY
-
-# Test accuracy in percent with the heads of another network, trained more briefly, by width and temperature.
-PROTOTYPE = {
-    (np.inf, 0.01): 69.9, (np.inf, 0.1): 61.7, (np.inf, 0.5): 54.5,
-    (10.0, 0.01): 63.7, (10.0, 0.1): 71.4, (10.0, 0.5): 73.1,
-    (100.0, 0.01): 64.2, (100.0, 0.1): 71.8, (100.0, 0.5): 58.8,
-    (1000.0, 0.01): 68.0, (1000.0, 0.1): 66.4, (1000.0, 0.5): 54.6,
-}  # fmt: skip
-_PROTOTYPE_EXAMPLES = 600
-_SHORT = ("validation", "test", "Fashion", "MNIST")
 
 _TASK = (
     "Each example is a sequence of three images: two with a label, of different characters, and a third without. Which "
@@ -58,13 +56,14 @@ _CHOICES = (
 )
 _ORDER = (
     "Order parameter U between paths. A path is named by its heads, counted from 0: that of layer 0, then that of "
-    "layer 1. {exact}Trained weights: the Gram matrix of the effective path weights of the trained network, N = "
+    "layer 1. {sampled}Trained weights: the Gram matrix of the effective path weights of the trained network, N = "
     "{width}. All are scaled to the same trace."
 )
-_FEWER = (
-    "Fewer examples: theory, and mean over the exact posterior at this width (NUTS over the order parameters), both "
-    "with the first {count} training examples, since a draw with all of them costs much more. "
+_SAMPLED = (
+    "Sampled networks: mean over {draws} draws in {chains} chains at the theory's width and temperature, with all "
+    "{count} training examples ({method}); largest R-hat {r_hat:.3f}, at least {effective:.0f} effective draws{mixed}. "
 )
+_METHODS = {"gibbs": "Gibbs over all weights", "nuts": "NUTS over the order parameters"}
 _CHANCE = (
     "Correlation over the distinct entries of U. Chance: how often the correlation is as large when the heads of each "
     "layer of the trained network are put in another order, its own order included."
@@ -116,8 +115,6 @@ def _write_scores(dataset: xr.Dataset, file: Path) -> None:
 
 
 def _write_page(dataset: xr.Dataset, config: OneShotConfig, images: dict[str, Path], file: Path) -> Path:
-    exact = "exact_order_parameter" in dataset
-    sampled = _FEWER.format(count=config.exact_examples) if exact else ""
     parts = [
         page.paragraph(_TASK),
         page.paragraph(_NETWORK.format(examples=config.training_examples, paths=dataset.sizes["path"])),
@@ -126,37 +123,40 @@ def _write_page(dataset: xr.Dataset, config: OneShotConfig, images: dict[str, Pa
         page.figure(
             images["accuracy"],
             "Accuracy against width N, at the temperature chosen for each width. A ring marks the width with the "
-            "highest accuracy on validation characters. Lines across: the trained network and the Gaussian process.",
+            "highest accuracy on validation characters. Lines across: the trained network and the Gaussian process."
+            + _repetition_words(dataset),
             alternative="Accuracy against width on test characters, Fashion-MNIST and MNIST",
         ),
         page.paragraph(_what_is_seen(dataset)),
-        _chosen_table(dataset),
+        repetition_table(dataset),
+        chosen_table(dataset),
         page.paragraph(
             "Accuracy in % at the temperature chosen by validation characters or by evidence. GP with the "
             "trained U: the Gaussian predictor whose U is that of the trained weights, with the trace that it has in "
             "the Gaussian process, τ by validation."
         ),
-        _temperature_table(dataset, config),
+        temperature_table(dataset, config),
         page.paragraph(_table_words(dataset, config)),
-        page.heading("The order parameter: theory, exact posterior, trained weights"),
+        page.heading("The order parameter: theory, sampled networks, trained weights"),
         page.figure(
             images["order_parameters"],
-            _ORDER.format(exact=sampled, width=int(dataset.trained_width)),
-            alternative="Matrices of the order parameter between paths: theory, exact posterior, trained weights",
+            _ORDER.format(sampled=_sampled_words(dataset, config), width=int(dataset.trained_width)),
+            alternative="Matrices of the order parameter between paths: theory, sampled networks, trained weights",
         ),
         page.paragraph(_order_words(dataset)),
+        pair_table(dataset),
+        page.paragraph(_CHANCE),
         page.figure(
             images["correlation"],
             "Correlation between the entries of the theory's U and those of the trained network's, against width.",
             alternative="Correlation with the trained order parameter against width, by temperature and by coefficient",
         ),
-        _correlation_table(dataset),
-        page.paragraph(_CHANCE),
+        correlation_table(dataset),
         page.heading("Which heads count"),
         page.figure(
             images["head_scores"],
             "Score of every head: the sum of |U| over the pairs of paths that use it, over the largest.",
-            alternative="Scores of all heads from theory, exact posterior and trained weights",
+            alternative="Scores of all heads from theory, sampled networks and trained weights",
         ),
         page.paragraph(_score_words(dataset)),
         page.heading("The kernel and the labels"),
@@ -186,55 +186,17 @@ def _write_page(dataset: xr.Dataset, config: OneShotConfig, images: dict[str, Pa
     )
 
 
-def _chosen_table(dataset: xr.Dataset) -> str:
-    """Widths down, parts of the images across, one table per way to choose."""
-    tables = []
-    for how in ("validation", "evidence"):
-        chosen = at_choice(dataset, how)
-        lines = []
-        for width in dataset.width.values:
-            at = chosen.sel(width=width)
-            lines.append([width_name(width), f"{float(at.temperature):g}", *_by_part(at.accuracy)])
-        if how == "validation":
-            best = with_trained_order(dataset)
-            lines.append(["GP, trained U", f"{float(best.temperature):g}", *_by_part(best)])
-            lines.append(["trained network", "", *_by_part(dataset.trained_accuracy)])
-        tables.append(page.table([f"by {how}", "τ", *_SHORT], lines))
-    if "free_accuracy" in dataset:
-        lines = []
-        for width in dataset.width.values:
-            at = dataset.sel(width=width)
-            setting = f"{float(at.free_temperature):g}, {float(at.free_product):g}"
-            lines.append([width_name(width), setting, *_by_part(at.free_accuracy)])
-        tables.append(page.table(["by evidence", "τ, product of variances", *_SHORT], lines))
-    return page.side_by_side(*tables)
-
-
-def _by_part(accuracy: xr.DataArray) -> list[str]:
-    return [_percent(accuracy.sel(part=part)) for part in PART_NAMES]
-
-
-def _temperature_table(dataset: xr.Dataset, config: OneShotConfig) -> str:
-    beside = is_prototype_size(config)
-    accuracy = dataset.accuracy.sel(part="test")
-    lines = []
-    for width in dataset.width.values:
-        cells = []
-        for temperature in dataset.temperature.values:
-            earlier = PROTOTYPE.get((float(width), float(temperature))) if beside else None
-            text = _percent(accuracy.sel(width=width, temperature=temperature))
-            cells.append(text if earlier is None else f"{text} ({earlier:.1f})")
-        lines.append([width_name(width), *cells])
-    return page.table(["test characters", *(f"τ = {value:g}" for value in dataset.temperature.values)], lines)
-
-
-def is_prototype_size(config: OneShotConfig) -> bool:
-    """Whether earlier numbers may stand beside a run: of as many examples, and not with a network of one's own."""
-    return config.training_examples == _PROTOTYPE_EXAMPLES and config.network is None and config.variance == 1
+def _repetition_words(dataset: xr.Dataset) -> str:
+    if "repeated_accuracy" not in dataset:
+        return ""
+    return (
+        f" All are means over {dataset.sizes['repetition']} draws of all sequences, bars are standard deviations over "
+        "them. What follows is of the first draw, where nothing else is said."
+    )
 
 
 def _table_words(dataset: xr.Dataset, config: OneShotConfig) -> str:
-    own = _percent(dataset.trained_accuracy.sel(part="test"))
+    own = percent(dataset.trained_accuracy.sel(part="test"))
     text = (
         f"Test accuracy in % at every width and temperature. The trained network itself has {own} %; the published "
         f"one, of the same size but with three channels, has {PUBLISHED_ACCURACY} %."
@@ -247,21 +209,6 @@ def _table_words(dataset: xr.Dataset, config: OneShotConfig) -> str:
     return text
 
 
-def _correlation_table(dataset: xr.Dataset) -> str:
-    lines = []
-    chosen = at_choice(dataset, "validation")
-    for width in finite_widths(dataset):
-        at = chosen.sel(width=width)
-        cells = [_with_chance(at, name) for name in COEFFICIENTS]
-        lines.append([width_name(width), f"{float(at.temperature):g}", *cells])
-    return page.table(["τ by validation", "τ", *COEFFICIENTS], lines)
-
-
-def _with_chance(at: xr.Dataset, name: str) -> str:
-    value, chance = (float(at[which].sel(coefficient=name)) for which in ("correlation", "correlation_chance"))
-    return "" if np.isnan(value) else f"{_signed(value)} (chance {chance:.3f})"
-
-
 def _what_is_seen(dataset: xr.Dataset) -> str:
     chosen, best = at_choice(dataset, "validation"), float(dataset.compared_width)
     test = chosen.accuracy.sel(part="test")
@@ -269,18 +216,24 @@ def _what_is_seen(dataset: xr.Dataset) -> str:
     evidence = at_choice(dataset, "evidence").accuracy.sel(part="test")
     text = (
         f"With τ chosen by validation, {width_name(best)} is best on validation characters; on test characters it has "
-        f"{_percent(test.sel(width=best))} %, {width_name(widest)} has {_percent(test.sel(width=widest))} %, and the "
-        f"Gaussian process {_percent(test.sel(width=np.inf))} %. With τ chosen by evidence they have "
-        f"{_percent(evidence.sel(width=best))}, {_percent(evidence.sel(width=widest))} and "
-        f"{_percent(evidence.sel(width=np.inf))} %."
+        f"{percent(test.sel(width=best))} %, {width_name(widest)} has {percent(test.sel(width=widest))} %, and the "
+        f"Gaussian process {percent(test.sel(width=np.inf))} %. With τ chosen by evidence they have "
+        f"{percent(evidence.sel(width=best))}, {percent(evidence.sel(width=widest))} and "
+        f"{percent(evidence.sel(width=np.inf))} %."
     )
     if "free_accuracy" in dataset:
         free = dataset.free_accuracy.sel(part="test")
         text += (
             " Where the evidence chooses the product of the variances too, they have "
-            f"{_percent(free.sel(width=best))}, {_percent(free.sel(width=widest))} and "
-            f"{_percent(free.sel(width=np.inf))} %."
+            f"{percent(free.sel(width=best))}, {percent(free.sel(width=widest))} and "
+            f"{percent(free.sel(width=np.inf))} %."
         )
+        silent = [width_name(width) for width in dataset.width.values if bool(dataset.free_at_bound.sel(width=width))]
+        if silent:
+            text += (
+                f" There the choice is at the edge of what is allowed for {', '.join(silent)}: a product so small that "
+                "the network is silent and the labels are all noise."
+            )
     edges = {float(dataset.temperature.min()), float(dataset.temperature.max())}
     at_edge = [
         width_name(width) for width in dataset.width.values if float(chosen.temperature.sel(width=width)) in edges
@@ -290,42 +243,54 @@ def _what_is_seen(dataset: xr.Dataset) -> str:
     return text
 
 
-def _order_words(dataset: xr.Dataset) -> str:
-    theory, trained, *fewer = order_parameters(dataset).values()
-    alone = order_correlation(np.eye(len(trained)), trained)
-    with_it, without = (order_correlation(theory, trained, diagonal=diagonal) for diagonal in (True, False))
-    text = (
-        f"Theory and trained weights correlate by {_signed(with_it)} over all distinct entries and by "
-        f"{_signed(without)} off the diagonal. The identity of the Gaussian process alone reaches {_signed(alone)} "
-        "over all entries: what counts is what is off the diagonal."
+def _sampled_words(dataset: xr.Dataset, config: OneShotConfig) -> str:
+    if "sampled_order_parameter" not in dataset:
+        return ""
+    return _SAMPLED.format(
+        draws=config.chains * config.sampled_draws,
+        chains=config.chains,
+        count=config.training_examples,
+        method=_METHODS[dataset.sampled_method.item()],
+        r_hat=float(dataset.sampled_r_hat),
+        effective=float(dataset.sampled_effective),
+        mixed="" if float(dataset.sampled_mixed) else ", so that the chains have not mixed",
     )
-    if fewer:
-        ours, exact = fewer
-        apart = np.linalg.norm(ours - exact) / np.linalg.norm(exact)
-        error, mean = dataset.exact_order_parameter_error.values, dataset.exact_order_parameter.values
-        noise = float(np.linalg.norm(error) / np.linalg.norm(mean))
-        note = str(dataset.exact_note.item())
-        mixed = "its chains mixed" if float(dataset.exact_mixed) else f"its chains had not mixed ({note})"
-        text += (
-            f" With fewer examples the theory's U is {100 * apart:.0f} % away from the mean of the exact posterior "
-            f"(root-mean-square, after scaling; Monte-Carlo noise {100 * noise:.0f} %), and they correlate by "
-            f"{_signed(order_correlation(ours, exact))}, off the diagonal by "
-            f"{_signed(order_correlation(ours, exact, diagonal=False))}; {mixed}: R-hat "
-            f"{float(dataset.exact_r_hat):.3f}, at least {float(dataset.exact_effective):.0f} effective draws. On test "
-            f"characters the theory then has {_percent(dataset.exact_theory_accuracy.sel(part='test'))} % and the "
-            f"exact mean predictor {_percent(dataset.exact_accuracy.sel(part='test'))} %."
-        )
+
+
+def _order_words(dataset: xr.Dataset) -> str:
+    theory, *sampled, trained = order_parameters(dataset).values()
+    alone = order_correlation(np.eye(len(trained)), trained)
+    text = (
+        f"The identity of the Gaussian process alone correlates with the trained weights by {signed(alone)} over all "
+        "entries: what counts is what is off the diagonal."
+    )
+    if not sampled:
+        return text
+    apart = np.linalg.norm(theory - sampled[0]) / np.linalg.norm(sampled[0])
+    mean, error = dataset.sampled_order_parameter.values, dataset.sampled_order_parameter_error.values
+    noise = float(np.linalg.norm(error) / np.linalg.norm(mean))
+    larger = 100 * float(np.trace(theory) / np.trace(mean) - 1)
+    accuracy = at_choice(dataset, "validation").accuracy.sel(width=float(dataset.compared_width))
+    text += (
+        f" The theory's U is {100 * apart:.0f} % away from the mean of sampled networks (root-mean-square, after "
+        f"scaling; Monte-Carlo noise alone: {100 * noise:.0f} %), its trace "
+        f"{abs(larger):.1f} % {'larger' if larger > 0 else 'smaller'}. On test characters the theory has "
+        f"{percent(accuracy.sel(part='test'))} % and the mean of sampled networks "
+        f"{percent(dataset.sampled_accuracy.sel(part='test'))} %."
+    )
+    if not float(dataset.sampled_mixed):
+        text += f" The chains have not mixed ({dataset.sampled_note.item()}): take these numbers as a first look."
     return text
 
 
 def _score_words(dataset: xr.Dataset) -> str:
     scores = head_scores(dataset)
-    theory, trained, *_ = scores.values()
+    theory, *_, trained = scores.values()
     ranks = [np.argsort(np.argsort(values)) for values in (theory, trained)]
     rank = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
     names = dataset["head"].values
     return (
-        f"Rank correlation of the scores from theory and trained weights: {_signed(rank)} over {len(names)} heads. The "
+        f"Rank correlation of the scores from theory and trained weights: {signed(rank)} over {len(names)} heads. The "
         f"highest score is that of head {names[np.argmax(theory)]} in the theory and of head "
         f"{names[np.argmax(trained)]} in the trained network; the lowest, of {names[np.argmin(theory)]} and of "
         f"{names[np.argmin(trained)]}."
@@ -342,11 +307,3 @@ def _overlap_words(dataset: xr.Dataset) -> str:
             f"{100 * float((values**2).sum()):.0f} % of the labels within the first {len(values)} components."
         )
     return " ".join(sentences)
-
-
-def _percent(value: xr.DataArray) -> str:
-    return f"{100 * float(value):.1f}"
-
-
-def _signed(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−")

@@ -14,6 +14,7 @@ from .._progress import Progress, inside, silent
 from .._validation import fail
 from ..learning import pruned_accuracies
 from ..learning import train as train_network
+from ..sweeps import resumable
 from . import store
 from .executor import HERE, Executor
 from .one_shot_training import trained_network
@@ -161,6 +162,7 @@ def subset_data(config: PruningConfig, inputs: PruningInputs, progress: Progress
     )
 
 
+@resumable
 def finetuned_network(subset: int, config: Mapping[str, Any]) -> xr.Dataset:
     """`finetuned_accuracy` [part] of the network without a set of heads, trained a little more: a point of the sweep.
 
@@ -170,6 +172,10 @@ def finetuned_network(subset: int, config: Mapping[str, Any]) -> xr.Dataset:
     """
     settings = config_of(PruningConfig, {name: value for name, value in config.items() if name != "digest"})
     inputs = pruning_inputs(settings)
+    if inputs.network.digest != config["digest"]:
+        raise fail(
+            "network", f"one with digest {inputs.network.digest}", f"{config['digest']}, as the sweep began with"
+        )
     smaller = inputs.network.without(removed_heads(inputs.heads, subset))
     batch = settings.finetuning_batch
     trained = train_network(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from .._locks import held
 from .._validation import fail
 from .network_files import read_arrays, write_arrays
 
@@ -73,6 +75,15 @@ def read_checkpoint(file: Path, fresh: TrainingState, settings: dict[str, Any], 
     except (KeyError, ValueError) as error:
         expected = "a whole checkpoint, or another file; it is left as it is"
         raise fail("checkpoint", f"{file}, which is damaged ({error})", expected) from error
+
+
+def sole_writer(file: Path) -> AbstractContextManager[None]:
+    """Keeps a checkpoint for this process: two that write in turns would undo each other's steps."""
+
+    def refusal(who: str) -> ValueError:
+        return fail("checkpoint", f"{file}, which {who} is training into", "it to be free, or another file")
+
+    return held(file.with_name(f".{file.name}.lock"), refusal)
 
 
 def _named(prefix: str, tree: Any) -> dict[str, np.ndarray]:

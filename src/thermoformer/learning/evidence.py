@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._validation import fail, labels_for, nonnegative_number, positive_integer
 from .action import Setting, action, log_evidence
+from .kernels import Problem
+from .layout import Layout
+from .minimise import action_scale, limited_memory_search
 from .network import Architecture
 from .paths import PathFeatures
 from .predictor import ready_problem
-from .saddle import ConvergenceError, Solution, solve
+from .saddle import ConvergenceError, Solution, hessian_is_affordable, minimise_from, solve
 from .scores import HeadScores, head_labels
 
 # Largest slope of the log evidence over (max N + P), in any coordinate, at which a choice counts as made.
 SLOPE = 1e-5
+# The search goes on down to this slope: choices are then exact to about five digits.
+TARGET_SLOPE = 1e-8
+# Gradient at which the saddle that a search starts from is near enough.
+ROUGH_SADDLE = 1e-5
+# The product of the variances may move this far, in logarithm, from where it is.
+REACH = math.log(1e6)
 
 
 def evidence_scores(
@@ -101,14 +112,16 @@ def choose_by_evidence(
     from another: the product is chosen and spread evenly over the layers. With skips a path collects only the
     variances of the layers where it attends: then σ1²..σL² and σa² are chosen each, and σ0² stays. Order parameters,
     ln τ and the logarithms of the variances are optimised together: at a saddle the total and the partial derivative
-    of the evidence are the same.
+    of the evidence are the same. The search starts twice, from the Gaussian process and from the saddle at the first
+    τ, and the higher evidence counts: the first start alone may end where labels are all noise, though a network that
+    has learned explains them better. Neither says that no maximum is higher still.
 
     Arguments:
         temperature: where the search starts.
         variances: choose the variances too, not τ alone.
         temperature_range: smallest and largest τ allowed.
         form: form of the kernel: "auto", "pairs", "features" or "dual".
-        max_steps: most steps of the search; more would be needed than this: `ConvergenceError`.
+        max_steps: most steps of each search; more would be needed than this: `ConvergenceError`.
 
     Example:
         >>> import numpy as np
@@ -120,8 +133,6 @@ def choose_by_evidence(
         >>> 0.2 < choice.temperature < 0.3
         True
     """
-    import optimistix
-
     y = labels_for("labels", labels, features.examples, arch.outputs)
     low, high = (nonnegative_number("temperature_range", bound) for bound in temperature_range)
     if not 0 < low < high:
@@ -130,46 +141,77 @@ def choose_by_evidence(
     if not low <= start <= high:
         raise fail("temperature", start, f"a number from {low:g} to {high:g}, the range allowed")
     problem = ready_problem(arch, features, y, low, form)
-    base = Setting.of(arch, start)
-    scale = max(arch.widths) + features.examples * arch.outputs
-    reach = math.log(1e6)  # the product may move this far, in logarithm, from where it is
-    knob_count = len(base.scales) if arch.skip else 1
-
-    def setting_at(knobs: jax.Array) -> Setting:
-        # Bounded by a sine, so that every step of the search is allowed.
-        middle, half = math.log(low * high) / 2, math.log(high / low) / 2
-        spread = jnp.exp(reach * jnp.sin(knobs[1:]) / 2 / len(base.scales)) if variances else 1.0
-        return Setting(base.widths, base.scales * spread, jnp.exp(middle + half * jnp.sin(knobs[0])))
-
-    def loss(point: tuple[jax.Array, jax.Array], _: Any) -> jax.Array:
-        vector, knobs = point
-        setting = setting_at(knobs)
-        total = action(vector, problem, arch.layout, setting)
-        return -log_evidence(total, problem.observations, arch.layout, setting) / scale
-
+    allowed = _Allowed(Setting.of(arch, start), np.log(low), np.log(high), bool(variances))
     place = (2 * math.log(start) - math.log(low * high)) / math.log(high / low)
-    knobs = jnp.asarray([math.asin(np.clip(place, -0.999, 0.999))] + [0.0] * knob_count)
-    first = (jnp.zeros(arch.parameters), knobs)
-    small = arch.parameters <= 200
-    solver = (optimistix.BFGS if small else optimistix.LBFGS)(rtol=1e-7, atol=1e-7)
-    found = optimistix.minimise(loss, solver, first, max_steps=max_steps, throw=False).value
+    knob_count = len(allowed.base.scales) if arch.skip else 1
+    knobs = np.array([math.asin(np.clip(place, -0.999, 0.999))] + [0.0] * knob_count)
+    found = [
+        _climb(problem, arch.layout, allowed, np.concatenate([vector, knobs]), max_steps)
+        for vector in _starts(arch, problem, allowed.base)
+    ]
+    _, slope, place = min(((float(loss), float(slope), place) for loss, slope, place in found), key=_by_loss)
     # The search may wander for ever on a plateau (labels of pure noise); what counts is that nothing is left to gain.
-    slope = max(float(jnp.abs(part).max()) for part in jax.grad(loss)(found, None))
     if not slope <= SLOPE:
         raise ConvergenceError(
             f"after {max_steps} steps the evidence over (max N + P) still has a slope of {slope:.3g}, over {SLOPE:g}; "
             "try more max_steps, another starting temperature, or a smaller temperature_range"
         )
-    setting = setting_at(found[1])
+    knobs = np.asarray(place)[arch.parameters :]
+    setting = allowed.setting(jnp.asarray(knobs))
     chosen = float(setting.temperature)
     if arch.skip:
         architecture = arch.replace(variances=(arch.variances[0], *(np.asarray(setting.scales) ** 2).tolist()))
     else:
-        factor = float(jnp.prod((setting.scales / base.scales) ** 2)) ** (1 / len(arch.variances))
+        factor = float(jnp.prod((setting.scales / allowed.base.scales) ** 2)) ** (1 / len(arch.variances))
         architecture = arch.replace(variances=tuple(variance * factor for variance in arch.variances))
-    edges = np.abs(np.sin(np.asarray(found[1])))[: None if variances else 1]
+    edges = np.abs(np.sin(knobs))[: None if variances else 1]
     solution = solve(architecture, features, y, temperature=chosen, form=form)
     return EvidenceChoice(chosen, architecture, solution, bool((edges > 0.999).any()))
+
+
+class _Allowed(eqx.Module):
+    """What the search may choose: a setting for any knobs, bounded by sines so that every step is allowed."""
+
+    base: Setting
+    log_low: Any
+    log_high: Any
+    variances: bool = eqx.field(static=True)
+
+    def setting(self, knobs: jax.Array) -> Setting:
+        middle, half = (self.log_high + self.log_low) / 2, (self.log_high - self.log_low) / 2
+        scales = jnp.asarray(self.base.scales)
+        if self.variances:
+            scales = scales * jnp.exp(REACH * jnp.sin(knobs[1:]) / 2 / len(scales))
+        return Setting(self.base.widths, scales, jnp.exp(middle + half * jnp.sin(knobs[0])))
+
+
+@partial(jax.jit, static_argnames=("layout",))
+def _climb(
+    problem: Problem, layout: Layout, allowed: _Allowed, start: Any, max_steps: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Where a search ends: −log evidence over its scale, its largest slope, and the place; compiled once per shape."""
+    scale = action_scale(problem, allowed.base)
+
+    def loss(point: jax.Array) -> jax.Array:
+        setting = allowed.setting(point[layout.count :])
+        total = action(point[: layout.count], problem, layout, setting)
+        return -log_evidence(total, problem.observations, layout, setting) / scale
+
+    found = limited_memory_search(loss, jnp.asarray(start), tolerance=TARGET_SLOPE, max_steps=max_steps)
+    return loss(found.vector), found.gradient_norm, found.vector
+
+
+def _starts(arch: Architecture, problem: Problem, setting: Setting) -> list[np.ndarray]:
+    """Whitened vectors to search from: the Gaussian process, and the saddle at the first setting, roughly."""
+    limit = np.zeros(arch.parameters)
+    method = "newton" if hessian_is_affordable(problem, arch.layout) else "limited-memory"
+    saddle = np.asarray(minimise_from(problem, arch.layout, setting, limit, ROUGH_SADDLE, 200, method).vector)
+    return [limit, saddle] if np.isfinite(saddle).all() else [limit]
+
+
+def _by_loss(end: tuple[float, float, Any]) -> float:
+    """A search that ended where the kernel is singular to rounding has found nothing."""
+    return end[0] if math.isfinite(end[0]) else math.inf
 
 
 def _evidence_of_noise(labels: np.ndarray, temperature: float) -> float:

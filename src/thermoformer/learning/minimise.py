@@ -6,7 +6,8 @@ rounding leaves nothing to gain; whether the end is good enough is for `saddle.s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -141,20 +142,27 @@ def trust_region_move(gradient: Array, curvatures: Array, directions: Array, rad
 def limited_memory(
     problem: Problem, layout: Layout, setting: Setting, start: Array, *, tolerance: float, max_steps: int
 ) -> Minimum:
-    """Limited-memory BFGS with optax's zoom line search, for more parameters than a Hessian is worth.
-
-    Each step costs about one evaluation of the action with its gradient.
-    """
-    import optax  # imported late: small problems never need it
-
+    """Limited-memory BFGS on the action, for more parameters than a Hessian is worth."""
     scale = action_scale(problem, setting)
 
     def scaled_action(vector: Array) -> Array:
         return reachable_action(vector, problem, layout, setting) / scale
 
+    return limited_memory_search(scaled_action, start, tolerance=tolerance, max_steps=max_steps)
+
+
+def limited_memory_search(
+    function: Callable[[Array], Array], start: Array, *, tolerance: Any, max_steps: Any
+) -> Minimum:
+    """Limited-memory BFGS with optax's zoom line search, on any function of a vector.
+
+    Each step costs about one evaluation of the function with its gradient.
+    """
+    import optax  # imported late: small problems never need it
+
     search = optax.scale_by_zoom_linesearch(max_linesearch_steps=20, initial_guess_strategy="one")
     optimiser = optax.lbfgs(memory_size=MEMORY, linesearch=search)
-    value_and_gradient = optax.value_and_grad_from_state(scaled_action)
+    value_and_gradient = optax.value_and_grad_from_state(function)
 
     def proceed(state: tuple) -> Array:
         _, _, norm, steps, _, stalled = state
@@ -163,7 +171,7 @@ def limited_memory(
     def advance(state: tuple) -> tuple:
         vector, memory, _, steps, evaluations, _ = state
         value, gradient = value_and_gradient(vector, state=memory)
-        move, memory = optimiser.update(gradient, memory, vector, value=value, grad=gradient, value_fn=scaled_action)
+        move, memory = optimiser.update(gradient, memory, vector, value=value, grad=gradient, value_fn=function)
         gradient = optax.tree_utils.tree_get(memory, "grad")
         information = optax.tree_utils.tree_get(memory, "info")
         norm = jnp.abs(gradient).max()

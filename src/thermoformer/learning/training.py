@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from jaxtyping import Array
 from .._keys import KeyLike, as_key
 from .._validation import fail, labels_for, real_array
 from .attention_network import AttentionNetwork, path_outputs
-from .checkpoints import TrainingState, read_checkpoint, write_checkpoint
+from .checkpoints import TrainingState, read_checkpoint, sole_writer, write_checkpoint
 from .network import Architecture, Weights, prior_weights
 from .training_settings import PRODUCTS, TrainingSettings, learning_rate
 
@@ -94,6 +95,7 @@ def train(
             and those of the settings and the key play no role; Adam begins anew.
         checkpoint: a file that is rewritten along the way. Where it is there and of the same run, the training goes on
             from it as if it had not been interrupted: to the same bit on the same CPU; a GPU may sum in another order.
+            One process at a time may train into it; a second is refused.
         progress: called as progress(steps done, steps in all, message).
 
     Example:
@@ -128,12 +130,21 @@ def train(
     identity = _identity(arch, settings, random) | {"start": None if start is None else start.digest}
     data = [number for pair in ((tokens, labels), held_out) for number in _signature(*pair)]
     file = None if checkpoint is None else Path(checkpoint)
-    state = fresh if file is None or not file.exists() else read_checkpoint(file, fresh, identity, data)
-    descent = _Descent(arch, settings, batches, held_out, tokens.shape[1:], progress or _silent)
-    while not state.stopped:
-        state = descent.advance(state)
-        if file is not None:
-            write_checkpoint(file, state, identity, data)
+
+    def state_so_far() -> TrainingState:
+        return fresh if file is None or not file.exists() else read_checkpoint(file, fresh, identity, data)
+
+    state = state_so_far()
+    # A finished run is read without a lock: its folder may be one that cannot be written to.
+    if not state.stopped:
+        descent = _Descent(arch, settings, batches, held_out, tokens.shape[1:], progress or _silent)
+        with nullcontext() if file is None else sole_writer(file):
+            # Another process may have gone on with it before the lock was ours.
+            state = state_so_far()
+            while not state.stopped:
+                state = descent.advance(state)
+                if file is not None:
+                    write_checkpoint(file, state, identity, data)
     return _training(arch, settings, state)
 
 

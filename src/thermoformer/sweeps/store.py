@@ -9,13 +9,10 @@ a millisecond.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
 import shutil
-import socket
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +22,7 @@ import numpy as np
 import xarray as xr
 import zarr
 
+from .._locks import held, holder
 from .._validation import fail
 from .grid import Grid, Task
 from .work import PointResult
@@ -223,33 +221,16 @@ class SweepStore:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Holds the folder for this process; refused while another has it. A process that dies lets go."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                file.seek(0)
-                holder = file.read().strip() or "another process"
-                raise StoreError(
-                    f"store: got {self.folder}, which {holder} is writing to; expected it to be free"
-                ) from error
-            file.truncate(0)
-            began = time.strftime("%Y-%m-%d %H:%M:%S")
-            file.write(f"process {os.getpid()} on {socket.gethostname()} (since {began})")
-            file.flush()
+
+        def refusal(who: str) -> StoreError:
+            return StoreError(f"store: got {self.folder}, which {who} is writing to; expected it to be free")
+
+        with held(self.folder / ".lock", refusal):
             yield
 
     def writer(self) -> str:
         """Who is writing to the folder now, in words; empty where nobody is."""
-        try:
-            with (self.folder / ".lock").open("r", encoding="utf-8") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except OSError:
-                    return file.read().strip() or "another process"
-        except OSError:  # none has ever written, or we may not look
-            pass
-        return ""
+        return holder(self.folder / ".lock")
 
     def _group(self, mode: Any) -> Any:
         try:

@@ -1,0 +1,54 @@
+"""One writer at a time: a lock file that says who holds it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def held(file: Path, refusal: Callable[[str], Exception]) -> Iterator[None]:
+    """Holds a lock file, made with its folder where missing. A process that dies lets go; the file stays.
+
+    Arguments:
+        refusal: the error to raise while another has it, from who that is in words.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / ".lock"
+        >>> with held(file, ValueError):
+        ...     holder(file).startswith("process ")
+        True
+        >>> holder(file)
+        ''
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a+", encoding="utf-8") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            stream.seek(0)
+            raise refusal(stream.read().strip() or "another process") from error
+        stream.truncate(0)
+        began = time.strftime("%Y-%m-%d %H:%M:%S")
+        stream.write(f"process {os.getpid()} on {socket.gethostname()} (since {began})")
+        stream.flush()
+        yield
+
+
+def holder(file: Path) -> str:
+    """Who holds a lock file now, in words; empty where nobody does."""
+    try:
+        with file.open("r", encoding="utf-8") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return stream.read().strip() or "another process"
+    except OSError:  # none has ever held it, or we may not look
+        pass
+    return ""
