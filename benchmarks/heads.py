@@ -123,7 +123,8 @@ def classifier(_: str, given: argparse.Namespace) -> None:
         accuracy = own_accuracy(model, test, device=given.device)
         print(f"classifier {seed}: {100 * accuracy:.1f} % on test, trained in {seconds:.0f} s", flush=True)
         found.append(curves(model, train, test, given, seeds=(seed,), goal="classifier"))
-    keep([xarray.concat(list(one), "seed") for one in zip(*found, strict=True)], "classifier", given)
+    together = [xarray.concat(list(one), "seed", data_vars="minimal") for one in zip(*found, strict=True)]
+    keep(together, "classifier", given)
 
 
 def stories(_: str, given: argparse.Namespace) -> None:

@@ -46,11 +46,13 @@ _ENTRIES = r"""
   year    = {2021},
 }
 
-@misc{rader2024optimistix,
-  author        = {Rader, Jason and Lyons, Terry and Kidger, Patrick},
-  title         = {Optimistix: modular optimisation in {JAX} and {E}quinox},
-  year          = {2024},
-  eprint        = {2402.09983},
+@inproceedings{michel2019sixteen,
+  author        = {Michel, Paul and Levy, Omer and Neubig, Graham},
+  title         = {Are Sixteen Heads Really Better than One?},
+  booktitle     = {Advances in Neural Information Processing Systems},
+  volume        = {32},
+  year          = {2019},
+  eprint        = {1905.10650},
   archiveprefix = {arXiv},
 }
 """
