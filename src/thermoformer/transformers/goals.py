@@ -2,13 +2,14 @@
 
 A goal knows the loss of the examples under a mask, its slope in the mask for each example, and the log evidence: of a
 Bayesian linear readout where a probe is to be fitted, of the model's own readout where it has one. The latter is the
-limit of a prior that holds the trained readout fixed: ln p = Σ ln softmax(logits)[label].
+limit of a prior that holds the trained readout fixed: ln p = Σ ln softmax(logits)[target].
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -222,7 +223,12 @@ class ProbeGoal(Goal):
 
 
 class ClassifierGoal(Goal):
-    """A model with a head of its own that names the class."""
+    """A model with a head of its own that names the class.
+
+    The loss is that of the labels. The evidence is of what the whole model says, Σ_c p_c(all heads) ln p_c(mask): it
+    has learned the labels, and knows which of them are doubtful. Evidence of the labels themselves would reward heads
+    whose removal makes the model surer of what it was trained on.
+    """
 
     name = "classifier"
 
@@ -233,17 +239,24 @@ class ClassifierGoal(Goal):
         if count < 2 or examples.classes > count:
             raise fail("model", f"a classifier of {count} classes", f"{max(examples.classes, 2)}, as the examples have")
 
-    def loss(self, mask: np.ndarray) -> float:  # noqa: D102
-        return -self.log_evidence(mask) / len(self.labels)
+    @cached_property
+    def said(self) -> np.ndarray:
+        """The probabilities of the classes by the model with all its heads [example, class]."""
+        return np.exp(self._log_chances(np.ones(len(self.heads))))
 
-    def log_evidence(self, mask: np.ndarray) -> float:  # noqa: D102
-        total = 0.0
+    def loss(self, mask: np.ndarray) -> float:  # noqa: D102
+        return -float(self._log_chances(mask)[np.arange(len(self.labels)), self.labels].mean())
+
+    def log_evidence(self, mask: np.ndarray) -> float:
+        """Σ_c p_c(all heads) ln p_c(mask), summed over examples."""
+        return float((self.said * self._log_chances(mask)).sum())
+
+    def _log_chances(self, mask: np.ndarray) -> np.ndarray:
+        rows = np.empty((len(self.labels), self.model.config.num_labels))
         with self._masked(mask) as passes:
             for places, inputs in passes.batches():
-                total -= float(
-                    cross_entropy(passes.logits(inputs).double(), self._labels(places, passes), reduction="sum")
-                )
-        return total
+                rows[places] = torch.log_softmax(passes.logits(inputs).double(), dim=1).cpu().numpy()
+        return rows
 
     def slopes(self, mask: np.ndarray) -> np.ndarray:  # noqa: D102
         found = np.empty((len(self.labels), len(self.heads)))
@@ -254,14 +267,15 @@ class ClassifierGoal(Goal):
         return found
 
     def expansion(self, mask: np.ndarray, *, curvature: bool | None = None) -> Expansion:
-        """ln p of the labels around a mask; the curvature is Σ Jᵀ(diag p − ppᵀ)J of the changes J of the logits."""
+        """ln p around a mask; the curvature is Σ Jᵀ(diag p − ppᵀ)J of the changes J of the logits."""
+        said = self.said
         slope, bend = np.zeros(len(self.heads)), np.zeros((len(self.heads), len(self.heads)))
         with self._masked(mask, gradients=True) as passes:
             for places, inputs, own in passes.with_own_masks():
                 logits = passes.logits(inputs).double()
                 chances = torch.softmax(logits.detach(), dim=1)
                 changes = _each_slope([logits[:, one].sum() for one in range(logits.shape[1])], own)
-                wanted = torch.nn.functional.one_hot(self._labels(places, passes), logits.shape[1]) - chances
+                wanted = torch.from_numpy(said[places]).to(passes.place) - chances
                 slope += torch.einsum("ehc,ec->h", changes, wanted).cpu().numpy()
                 centred = changes - torch.einsum("ehc,ec->eh", changes, chances)[..., None]
                 bend += torch.einsum("ehc,ec,ekc->hk", centred, chances, centred).cpu().numpy()
