@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from .. import __version__
 from .._progress import Progress, silent
 from .._validation import fail, nonnegative_integer, one_of, positive_integer
@@ -32,7 +30,7 @@ from ..transformers import (
 )
 from ..transformers.curves import AGAIN, COMPARED, MEASURES, count_parameters, draw
 from ..transformers.families import Head
-from .heads_inputs import examples_for, load_model, read_task
+from .heads_inputs import check_device, examples_for, load_model, quiet, read_task
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -102,8 +100,7 @@ def run_heads(
     positive_integer("examples", examples)
     positive_integer("seeds", seeds)
     nonnegative_integer("seed", seed)
-    if device is not None and torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise fail("device", device, "cpu, since PyTorch sees no GPU here")
+    check_device(device)
     out, report = Path(out), progress or silent
     if out.exists() and not out.is_dir():
         raise fail("out", f"{out}, which is a file", "a folder")
@@ -157,9 +154,10 @@ def run_heads(
     write_scores(scores, removed, out / "scores.csv")
     write_order(scores, removed, out / "order.csv")
     report(0, 1, "saving")
-    save_pruned(smaller, out / "pruned", tokenizer=tokenizer)
-    if masked:
-        export_masked(whole, removed, out / "masked", tokenizer=tokenizer)
+    with quiet():
+        save_pruned(smaller, out / "pruned", tokenizer=tokenizer)
+        if masked:
+            export_masked(whole, removed, out / "masked", tokenizer=tokenizer)
     record["page"] = str(out / "heads.html")
     # The page is there before a comparison, which may take long and be interrupted.
     write_report(record, scores, removed, None, out)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import transformers
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from .._validation import fail, positive_integer
 from ..tasks import LabelledTexts, read_labelled, read_text, sst2, trec
@@ -97,7 +98,7 @@ def load_model(name: str | Path, *, language: bool) -> tuple[Any, Any]:
     if not here and (str(name).count("/") > 1 or str(name).startswith((".", "/", "~")) or "\\" in str(name)):
         raise FileNotFoundError(f"model: got {name}, which is no folder; expected a folder or a name on the hub")
     source = str(folder) if here else str(name)
-    with _quiet():
+    with quiet():
         if here and (folder / RECORD_FILE).is_file():
             model = load_pruned(folder).float()
         else:
@@ -170,6 +171,16 @@ def class_places(model: Any, classes: tuple[str, ...]) -> tuple[np.ndarray, int]
     raise fail("model", got, f"one of the classes of the task, {_listed(classes)}, or a model without a head")
 
 
+def check_device(device: str | None) -> None:
+    """An error where there is no such device."""
+    if device is None or device == "cpu":
+        return
+    if not device.startswith("cuda"):
+        raise fail("device", repr(device), "cpu or cuda")
+    if not torch.cuda.is_available():
+        raise fail("device", device, "cpu, since PyTorch sees no GPU here")
+
+
 def is_classifier(name: str) -> bool:
     """Whether a class of this name has a head of its own for classes of sequences."""
     return name.endswith("ForSequenceClassification")
@@ -186,6 +197,11 @@ def _configuration(source: str) -> Any:
 
 
 def _pretrained(source: str, config: Any, language: bool) -> Any:
+    # Before any weights are fetched. Encoders that could be run as decoders say whether they are.
+    causal = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and getattr(config, "is_decoder", None) is not False
+    if language and not causal:
+        got = f"{source}, a model of type {config.model_type!r}"
+        raise fail("model", got, "a causal language model for plain text, or a task with labels")
     own = any(is_classifier(name) for name in config.architectures or ())
     kind: Any = (
         transformers.AutoModelForCausalLM
@@ -234,7 +250,7 @@ def _listed(names: Any) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No bars and notes of transformers: what matters in them is an error here."""
     log = transformers.utils.logging
     level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
