@@ -110,6 +110,14 @@ def tiny_tokenizer(*, beginnings: bool = False) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", pad_token="<pad>", **special)
 
 
+def without_speed(record: dict[str, Any]) -> dict[str, Any]:
+    """A record of `run_heads` less what no second run repeats."""
+    found = dict(record)
+    for name in ("before", "after"):
+        found[name] = {key: value for key, value in record[name].items() if key != "examples_per_second"}
+    return found
+
+
 def tiny_folder(folder: Path, name: str, task: str = "Model", **sizes: Any) -> Path:
     """A folder with a tiny model and a tokenizer, as from the hub."""
     tiny_model(name, task, **sizes).save_pretrained(folder)
