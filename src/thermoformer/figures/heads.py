@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, TwoSlopeNorm
-from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter, ScalarFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, PercentFormatter, ScalarFormatter
 
 from .._validation import fail
 from ..learning import HeadScores
@@ -106,7 +106,8 @@ def _logarithmic(ax: Axes) -> None:
     low, high = ax.get_ylim()
     # Within a decade or two a reader needs more numbers than powers of ten.
     if high / low < 200:
-        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low > 5 else tuple(range(1, 10))))
+        steps = (1, 2, 5) if high / low > 20 else (1, 1.5, 2, 3, 5, 7)
+        ax.yaxis.set_major_locator(LogLocator(subs=steps) if high / low > 3 else MaxNLocator(5))
         ax.yaxis.set_major_formatter(ScalarFormatter())
         ax.yaxis.set_minor_formatter(NullFormatter())
 
