@@ -96,10 +96,11 @@ def test_commands_exist(page, words):
         source = (ROOT / words[1]).read_text()
         assert all(f'"{word}"' in source for word in words if word.startswith("--"))
     else:
-        assert words in (["pip", "install", "."], ["export", "THERMOFORMER_KEEP_PRECISION=1"])
+        installed = (["pip", "install", "."], ["pip", "install", ".[transformers]"])
+        assert words in (*installed, ["export", "THERMOFORMER_KEEP_PRECISION=1"])
 
 
-@pytest.mark.parametrize("room", ["learning", "dynamics", "tasks", "sweeps", "figures", "experiments"])
+@pytest.mark.parametrize("room", ["learning", "dynamics", "transformers", "tasks", "sweeps", "figures", "experiments"])
 def test_every_public_name_is_in_the_api_pages(room):
     for name in importlib.import_module(f"thermoformer.{room}").__all__:
         automatic = re.search(rf"^\.\. auto\w+:: thermoformer\.{room}\.{name}$", API, flags=re.MULTILINE)

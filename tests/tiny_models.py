@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -87,3 +88,38 @@ def random_heads(adapter: Any, count: int, seed: int) -> list[tuple[int, int]]:
     heads = adapter.all_heads()
     order = torch.randperm(len(heads), generator=torch.Generator().manual_seed(seed))
     return [heads[index] for index in order[:count].tolist()]
+
+
+# Words of the tiny tokenizer, after its special tokens.
+WORDS = "the a cat dog bird tree sits runs sings falls on under red green old young good bad very so and but".split()
+
+
+def tiny_tokenizer(*, beginnings: bool = False) -> Any:
+    """A tokenizer of whole words that fits the tiny models.
+
+    Arguments:
+        beginnings: texts begin with a token of their own, as for decoders.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    places = {word: place for place, word in enumerate(["<pad>", "<s>", "</s>", "<unk>", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(places, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"bos_token": "<s>"} if beginnings else {}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", pad_token="<pad>", **special)
+
+
+def without_speed(record: dict[str, Any]) -> dict[str, Any]:
+    """A record of `run_heads` less what no second run repeats."""
+    found = dict(record)
+    for name in ("before", "after"):
+        found[name] = {key: value for key, value in record[name].items() if key != "examples_per_second"}
+    return found
+
+
+def tiny_folder(folder: Path, name: str, task: str = "Model", **sizes: Any) -> Path:
+    """A folder with a tiny model and a tokenizer, as from the hub."""
+    tiny_model(name, task, **sizes).save_pretrained(folder)
+    tiny_tokenizer(beginnings=name in CAUSAL).save_pretrained(folder)
+    return folder

@@ -301,6 +301,41 @@ def train(
 
 
 @app.command()
+def heads(
+    model: Annotated[str, typer.Argument(help="A folder with a model and its tokenizer, or a name on the hub.")],
+    task: Annotated[str, typer.Option(help="trec, sst2, FILE.tsv (text, tab, label), or text with FILE.txt.")],
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE.txt]", help="Plain text, with --task text.")] = None,
+    prune: Annotated[float, typer.Option(help="The share of the heads to remove.")] = 0.5,
+    method: Annotated[str, typer.Option(help="What scores heads: evidence, theory, gradient, ...")] = "evidence",
+    out: Annotated[Path, typer.Option(help="Folder for what it writes.")] = Path("results/heads"),
+    compare: Annotated[bool, typer.Option("--compare", help="Draw pruning curves of all methods too.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Draws of the data, with --compare.")] = 5,
+    examples: Annotated[int, typer.Option(min=1, help="Examples to score with.")] = 1000,
+    test_examples: Annotated[int | None, typer.Option(min=1, help="Examples to judge by.  [default: all]")] = None,
+    length: Annotated[int | None, typer.Option(min=2, help="Tokens of an example at most.")] = None,
+    readout: Annotated[Literal["mean", "first", "last"], typer.Option(help="Token that a probe reads.")] = "mean",
+    masked: Annotated[bool, typer.Option("--masked", help="Also write a checkpoint for from_pretrained.")] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Examples at once.")] = 64,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to compute.")] = "cpu",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Remove the heads of a pretrained transformer that a task can do without, and save what is left."""
+    with _plain_errors(kept=out):
+        from ._heads_report import heads_tables
+        from .experiments import console_progress
+        from .experiments.heads import run_heads
+
+        sizes = {"seeds": seeds, "examples": examples, "test_examples": test_examples, "length": length, "batch": batch}
+        how = {"task": task, "file": file, "prune": prune, "method": method, "compare": compare, "readout": readout}
+        with console_progress(messages) as progress:
+            record = run_heads(model, out, **how, **sizes, masked=masked, device=device, seed=seed, progress=progress)
+    _show(record, heads_tables, as_json)
+    if not as_json:
+        screen.print(Text(f"Model: {out / 'pruned'}\nPage: {record['page']}"), soft_wrap=True)
+
+
+@app.command()
 def cite() -> None:
     """Print BibTeX of what to cite."""
     from .citations import bibtex
@@ -347,6 +382,11 @@ def _plain_errors(kept: Path | None = None) -> Iterator[None]:
         held = f"{kept} holds {len(files)} files, and the same command goes on from there"
         _stop(f"Interrupted; {held if files else 'nothing was written'}", INTERRUPTED)
     except (ValueError, OSError) as error:
+        _stop(str(error), BAD_INPUT)
+    except ImportError as error:
+        # Ours say what to install, and name no module.
+        if error.name is not None:
+            raise
         _stop(str(error), BAD_INPUT)
     except RuntimeError as error:
         from .learning import ConvergenceError

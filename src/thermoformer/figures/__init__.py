@@ -11,6 +11,7 @@ from .convergence import convergence
 from .diagrams import REGIME_COLOURS, hysteresis, orbit_diagram_panels, phase_diagram_image
 from .finite_size import finite_size_scaling
 from .groups import grouped_points
+from .heads import head_pruning_curves, head_score_map
 from .matrices import kernel_image, order_parameter_matrix
 from .orbits import autocorrelation_curve, orbit_series, phase_plane, power_spectrum_curve
 from .pruning import pruning_curves, score_against_drop
@@ -29,6 +30,8 @@ __all__ = [
     "figure_grid",
     "finite_size_scaling",
     "grouped_points",
+    "head_pruning_curves",
+    "head_score_map",
     "hysteresis",
     "kernel_image",
     "label_overlap",

@@ -59,12 +59,7 @@ def check_fits(model: Any, examples: Examples) -> None:
         raise fail("examples", ", ".join(examples.inputs), f"{wanted}, which a {type(model).__name__} reads")
     if wanted != "input_ids":
         return
-    config = model.config.get_text_config()
-    positions = getattr(config, "max_position_embeddings", None)
-    padding = getattr(getattr(model.base_model, "embeddings", None), "padding_idx", None)
-    if positions is not None and padding is not None:
-        # RoBERTa counts positions from the one after its padding.
-        positions -= padding + 1
+    positions = positions_of(model)
     longest = int(examples.lengths.max())
     if positions is not None and longest > positions:
         raise fail("examples", f"one of {longest} tokens", f"at most {positions}, the positions of the model")
@@ -73,6 +68,14 @@ def check_fits(model: Any, examples: Examples) -> None:
     if largest >= known:
         got = f"a token {largest}"
         raise fail("examples", got, f"tokens below {known}, as the model has; was this its tokenizer?")
+
+
+def positions_of(model: Any) -> int | None:
+    """How many tokens a model reads at most, where it says."""
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    padding = getattr(getattr(model.base_model, "embeddings", None), "padding_idx", None)
+    # RoBERTa counts positions from the one after its padding.
+    return positions if positions is None or padding is None else positions - padding - 1
 
 
 @contextmanager

@@ -45,18 +45,20 @@ def score_heads(
     """A score for every head of a model: the lowest is the first to go.
 
     Methods of the theory:
-        "evidence": the log evidence that the data would lose with the head, from the slope of ln p in its mask; where
-            the model's own readout stays, with the curvature too. Below zero, the data prefer the head gone.
-        "evidence_exact": the same with each head removed in turn.
-        "theory": U_ππ of the theory with one path per head, from what the head adds at the readout.
+
+    - "evidence": the log evidence that the data would lose with the head, from the slope of ln p in its mask; where the
+      model's own readout stays, with the curvature too. Below zero, the data prefer the head gone.
+    - "evidence_exact": the same with each head removed in turn.
+    - "theory": U_ππ of the theory with one path per head, from what the head adds at the readout.
 
     Others to compare with:
-        "gradient": |∂ loss / ∂ mask| averaged over examples (Michel, Levy and Neubig 2019).
-        "gradient_by_layer": the same divided by its norm within the layer, as they advise.
-        "magnitude": the norm of the head's value weights times its output weights.
-        "ablation": the loss gained with each head removed in turn.
-        "deepest", "shallowest": layers from the last or from the first on.
-        "random": by the seed.
+
+    - "gradient": |∂ loss / ∂ mask| averaged over examples (Michel, Levy and Neubig 2019).
+    - "gradient_by_layer": the same divided by its norm within the layer, as they advise.
+    - "magnitude": the norm of the head's value weights times its output weights.
+    - "ablation": the loss gained with each head removed in turn.
+    - "deepest", "shallowest": layers from the last or from the first on.
+    - "random": by the seed.
 
     Arguments:
         data: labelled examples, or sequences of tokens for a language model.

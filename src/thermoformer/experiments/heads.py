@@ -1,0 +1,260 @@
+"""Heads removed from a pretrained transformer: scored, cut out, judged and saved; `heads_report` makes the page."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__
+from .._progress import Progress, silent
+from .._validation import fail, nonnegative_integer, one_of, positive_integer
+from ..learning import HeadScores
+from ..learning.scores import head_name
+from ..transformers import (
+    METHODS,
+    Examples,
+    adapter_for,
+    export_masked,
+    goal_for,
+    own_accuracy,
+    perplexity,
+    probe_accuracy,
+    prune_heads,
+    pruning_curve,
+    removal_order,
+    save_pruned,
+    score_heads,
+)
+from ..transformers.curves import AGAIN, COMPARED, MEASURES, count_parameters, draw
+from ..transformers.families import Head
+from .heads_inputs import check_device, examples_for, load_model, quiet, read_task
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+# Shares of the heads that are removed in a comparison, besides the one asked for.
+FRACTIONS = (0.25, 0.5, 0.75)
+# Examples that a speed is measured with.
+TIMED = 256
+
+
+def run_heads(
+    model: str | Path,
+    out: str | Path,
+    *,
+    task: str | Path,
+    file: str | Path | None = None,
+    prune: float = 0.5,
+    method: str = "evidence",
+    compare: bool = False,
+    methods: Sequence[str] = COMPARED,
+    seeds: int = 5,
+    examples: int = 1000,
+    test_examples: int | None = None,
+    length: int | None = None,
+    readout: str = "mean",
+    masked: bool = False,
+    batch: int = 64,
+    device: str | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Scores the heads of a pretrained model for a task, removes some, judges what is left and saves it.
+
+    Into the folder go `pruned/` (the smaller model with its tokenizer, for `load_pruned`), `scores.csv`, `order.csv`,
+    `record.json` and the page `heads.html`. Nothing is trained.
+
+    Arguments:
+        model: a folder, also one of `save_pruned`, or a name on the hub; of a known family, with safetensors.
+        out: folder for what is written; made if missing.
+        task: "trec", "sst2", a file FILE.tsv of labelled texts, a file FILE.txt of plain text, or "text" with `file`.
+            A model with a head for classes is judged by its own accuracy, any other model by the accuracy of a linear
+            probe, and a causal model on plain text by its perplexity.
+        file: plain text, for the task "text".
+        prune: the share of the heads to remove, between 0 and 1.
+        method: as in `score_heads`; evidence is scored again as heads go.
+        compare: draw pruning curves of all methods over several draws of the data too. Finished points are kept in
+            `points/`, and a second call goes on from them.
+        methods: what is compared, as in `pruning_curve`.
+        seeds: how many draws a comparison has.
+        examples: how many are drawn to score with, and for a probe to learn from; all where there are fewer.
+        test_examples: how many are drawn to judge by; all where absent.
+        length: tokens of an example at most.
+        readout: of tokens, for a probe: "mean", "first" or "last".
+        masked: also write `masked/`, a checkpoint of full size in which the heads are silent, for `from_pretrained`.
+        batch: examples at once.
+        device: "cpu" or "cuda"; where absent, the CPU.
+        seed: all random numbers follow from it.
+        progress: called as progress(done, total, message) along the way.
+
+    Returns:
+        The record that `record.json` holds.
+    """
+    from .heads_report import write_report  # matplotlib is slow to import: only when something is drawn
+
+    share = _share(prune)
+    one_of("method", method, tuple(METHODS))
+    positive_integer("examples", examples)
+    positive_integer("seeds", seeds)
+    nonnegative_integer("seed", seed)
+    check_device(device)
+    out, report = Path(out), progress or silent
+    if out.exists() and not out.is_dir():
+        raise fail("out", f"{out}, which is a file", "a folder")
+    report(0, 1, "task")
+    read = read_task(task, file, seed=seed)
+    report(0, 1, f"model {model}")
+    whole, tokenizer = load_model(model, language=read.language)
+    whole = whole.to(device or "cpu")
+    report(0, 1, "tokens")
+    train, test = examples_for(whole, tokenizer, read, length=length, test_examples=test_examples, seed=seed)
+    some = draw(train, examples, seed)
+    heads = adapter_for(whole).all_heads()
+    count = round(share * len(heads))
+    if not 0 < count < len(heads):
+        raise fail("prune", prune, f"a share that removes some of the {len(heads)} heads and leaves one")
+    given = {"readout": readout, "batch": batch, "device": device}
+    wanted = goal_for(whole, some, **given).name
+
+    report(0, 1, f"scores by {method}")
+    scores = score_heads(whole, some, method, goal=wanted, seed=seed, progress=report, **given)
+    every = None if method in AGAIN else 0
+    options = {"goal": wanted, "seed": seed, "progress": report, **given}
+    removed = removal_order(whole, some, method, count=count, every=every, **options)
+    smaller = prune_heads(whole, removed)
+    models = {"before": whole, "after": smaller}
+    record: dict[str, Any] = {
+        "model": str(model),
+        "class": type(whole).__name__,
+        "family": adapter_for(whole).family,
+        "task": read.name,
+        "goal": wanted,
+        "measure": MEASURES[wanted],
+        "method": method,
+        "scored_again": every is None,
+        "heads": len(heads),
+        "removed": [head_name(head) for head in removed],
+        "examples": len(some),
+        "test_examples": len(test),
+        "seed": seed,
+        "version": __version__,
+    }
+    for place, (name, one) in enumerate(models.items()):
+        report(place, len(models), f"{record['measure']} {name}")
+        judged = judge(one, some, test, wanted, **given)
+        record[name] = {record["measure"]: judged, "parameters": count_parameters(one)}
+    report(0, 1, "speed")
+    for name, speed in _speeds(models, test, batch, seed).items():
+        record[name]["examples_per_second"] = speed
+
+    out.mkdir(parents=True, exist_ok=True)
+    write_scores(scores, removed, out / "scores.csv")
+    write_order(scores, removed, out / "order.csv")
+    report(0, 1, "saving")
+    with quiet():
+        save_pruned(smaller, out / "pruned", tokenizer=tokenizer)
+        if masked:
+            export_masked(whole, removed, out / "masked", tokenizer=tokenizer)
+    record["page"] = str(out / "heads.html")
+    # The page is there before a comparison, which may take long and be interrupted.
+    write_report(record, scores, removed, None, out)
+    if compare:
+        curves = pruning_curve(
+            whole,
+            train,
+            test,
+            methods=methods,
+            fractions=fractions_of(share, len(heads)),
+            seeds=range(seed, seed + seeds),
+            examples=examples,
+            goal=wanted,
+            keep=out / "points",
+            progress=report,
+            **given,
+        )
+        record["curves"] = curve_rows(curves)
+        write_report(record, scores, removed, curves, out)
+    (out / "record.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    report(1, 1, "done")
+    return record
+
+
+def judge(
+    model: Any,
+    train: Examples,
+    test: Examples,
+    goal: str,
+    *,
+    readout: str = "mean",
+    batch: int = 64,
+    device: str | None = None,
+) -> float:
+    """The accuracy of a probe or of the model's own head, between 0 and 1, or the perplexity; as the goal says."""
+    if goal == "language":
+        return perplexity(model, test, batch=batch, device=device)
+    if goal == "classifier":
+        return own_accuracy(model, test, batch=batch, device=device)
+    return probe_accuracy(model, train, test, readout=readout, batch=batch, device=device)
+
+
+def fractions_of(share: float, heads: int) -> list[float]:
+    """The shares that a comparison removes: the usual ones and the one asked for, each of another count of heads.
+
+    Example:
+        >>> fractions_of(0.5, 72), fractions_of(0.4, 5)
+        ([0.25, 0.5, 0.75], [0.25, 0.4, 0.75])
+    """
+    # The one asked for comes last, so that it stays where two are of one count.
+    by_count = {round(one * heads): one for one in (*FRACTIONS, share)}
+    return [by_count[count] for count in sorted(by_count) if 0 < count < heads]
+
+
+def curve_rows(curves: xr.Dataset) -> list[dict[str, Any]]:
+    """Mean and standard error over draws of every method at every share of heads removed, as plain rows."""
+    values = curves.value.isel(penalty=0) if "penalty" in curves.value.dims else curves.value
+    draws = values.sizes["seed"]
+    rows = []
+    for name in curves["method"].values.tolist():
+        points = values.sel({"method": name}).transpose("seed", "removed").values
+        errors = points.std(axis=0, ddof=1) / draws**0.5 if draws > 1 else [None] * points.shape[1]
+        for column, gone in enumerate(curves.removed.values.tolist()):
+            error = None if draws == 1 else float(errors[column])
+            rows.append({"method": name, "removed": gone, "mean": float(points[:, column].mean()), "error": error})
+    return rows
+
+
+def write_scores(scores: HeadScores, removed: Sequence[Head], file: Path) -> None:
+    """Layer, head, score of the whole model, and whether the head was removed."""
+    gone = set(removed)
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["layer", "head", "score", "removed"])
+        for head, value in zip(scores.labels, scores.values, strict=True):
+            writer.writerow([*head, f"{value:.6g}", "yes" if head in gone else "no"])
+
+
+def write_order(scores: HeadScores, removed: Sequence[Head], file: Path) -> None:
+    """The heads in the order in which they were removed, with their scores in the whole model."""
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["step", "layer", "head", "score"])
+        for step, head in enumerate(removed, 1):
+            writer.writerow([step, *head, f"{scores[head]:.6g}"])
+
+
+def _share(prune: Any) -> float:
+    if isinstance(prune, bool) or not isinstance(prune, (int, float)) or not 0 < prune < 1:
+        raise fail("prune", prune, "a share of the heads between 0 and 1, both excluded")
+    return float(prune)
+
+
+def _speeds(models: dict[str, Any], test: Examples, batch: int, seed: int) -> dict[str, float]:
+    """Examples per second of each model."""
+    try:
+        from ..transformers.speed import measured_speed  # type: ignore[reportMissingImports]
+    except ImportError:
+        return {}
+    return measured_speed(models, draw(test, TIMED, seed), batch=batch)

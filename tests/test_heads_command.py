@@ -1,0 +1,113 @@
+"""The command `thermoformer heads`, on tiny models with random weights."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from tiny_models import tiny_folder, without_speed
+from typer.testing import CliRunner
+
+from thermoformer.cli import app
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["heads", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("heads")
+    tiny_folder(place / "bert", "BERT")
+    tiny_folder(place / "gpt", "GPT-2", "LMHeadModel")
+    lines = [
+        f"the {animal} {verb}\t{animal}" for animal in ("cat", "dog") for verb in ("sits", "runs", "sings", "falls")
+    ]
+    (place / "animals.tsv").write_text("\n".join(lines))
+    (place / "story.txt").write_text("the cat sits on the old tree and the dog runs under the red bird but " * 20)
+    return place
+
+
+def test_labelled_texts_from_the_shell(folder, tmp_path):
+    given = (
+        folder / "bert",
+        "--task",
+        folder / "animals.tsv",
+        "--prune",
+        "0.25",
+        "--method",
+        "deepest",
+        "--out",
+        tmp_path,
+    )
+    result = run(*given)
+    assert result.exit_code == 0, result.output
+    for words in ("test accuracy", "parameters", "before", "after", f"Page: {tmp_path / 'heads.html'}"):
+        assert words in result.stdout.replace("\n", "") or words in result.stdout
+    assert (tmp_path / "pruned" / "pruned_heads.json").is_file() and not (tmp_path / "masked").exists()
+    record = json.loads(run(*given, "--json").stdout)
+    assert record == json.loads((tmp_path / "record.json").read_text())
+    assert record["removed"] == ["2.0", "2.1", "2.2"] and record["goal"] == "probe"
+
+
+def test_text_as_a_second_argument_or_as_the_task(folder, tmp_path):
+    usual = ("--prune", "0.25", "--length", "12", "--out", tmp_path, "--json")
+    results = [
+        run(folder / "gpt", folder / "story.txt", "--task", "text", *usual),
+        run(folder / "gpt", "--task", "text", folder / "story.txt", *usual),
+        run(folder / "gpt", "--task", folder / "story.txt", *usual),
+    ]
+    assert all(result.exit_code == 0 for result in results), results[0].output
+    first, *others = [without_speed(json.loads(result.stdout)) for result in results]
+    assert first["measure"] == "perplexity" and all(one == first for one in others)
+
+
+def test_a_comparison_is_shown_with_all_methods(folder, tmp_path):
+    given = ("--task", folder / "animals.tsv", "--compare", "--seeds", "2", "--masked", "--out", tmp_path)
+    result = run(folder / "bert", *given)
+    assert result.exit_code == 0, result.output
+    for words in ("evidence:once", "gradient_by_layer", "shallowest", "without so many heads"):
+        assert words in result.stdout
+    assert (tmp_path / "masked" / "config.json").is_file() and (tmp_path / "curves.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--task", "imdb"), "task: got 'imdb'; expected trec, sst2"),
+        (("--task", "text"), "task: got 'text' without a file"),
+        (("--task", "nowhere.tsv"), "path: got nowhere.tsv, which does not exist"),
+        (("--task", "trec", "--prune", "1.5"), "prune: got 1.5"),
+        (("--task", "trec", "--method", "luck"), "method: got 'luck'"),
+    ],
+)
+def test_bad_options_are_one_line(folder, tmp_path, arguments, message):
+    result = run(folder / "bert", *arguments, "--out", tmp_path / "none")
+    assert result.exit_code == 2 and message in result.stderr and "Traceback" not in result.output
+    assert not (tmp_path / "none").exists()
+    assert run(folder / "bert").exit_code == 2  # no task
+
+
+def test_an_interrupted_comparison_says_that_its_points_are_kept(folder, tmp_path, monkeypatch):
+    from thermoformer.transformers import curves
+
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(curves, "removal_order", interrupted)
+    given = ("--task", folder / "animals.tsv", "--method", "random", "--compare", "--out", tmp_path)
+    result = run(folder / "bert", *given)
+    assert result.exit_code == 130 and "the same command goes on from there" in result.stderr
+    assert "Traceback" not in result.output and list((tmp_path / "points").rglob("*.json"))
+
+
+def test_without_pytorch_there_is_one_line_that_says_what_to_install(monkeypatch):
+    for name in [
+        name for name in sys.modules if name.startswith(("thermoformer.transformers", "thermoformer.experiments.heads"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    result = run("some-model", "--task", "trec")
+    assert result.exit_code == 2 and "pip install 'thermoformer[transformers]'" in result.stderr
+    assert "Traceback" not in result.output
