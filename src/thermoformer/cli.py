@@ -310,7 +310,9 @@ def heads(
     out: Annotated[Path, typer.Option(help="Folder for what it writes.")] = Path("results/heads"),
     compare: Annotated[bool, typer.Option("--compare", help="Draw pruning curves of all methods too.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Draws of the data, with --compare.")] = 5,
-    examples: Annotated[int, typer.Option(min=1, help="Examples to score with.")] = 1000,
+    examples: Annotated[
+        int | None, typer.Option(min=1, help="Examples to score with.  [default: 1000 texts, 64 sequences]")
+    ] = None,
     test_examples: Annotated[int | None, typer.Option(min=1, help="Examples to judge by.  [default: all]")] = None,
     length: Annotated[int | None, typer.Option(min=2, help="Tokens of an example at most.")] = None,
     readout: Annotated[Literal["mean", "first", "last"], typer.Option(help="Token that a probe reads.")] = "mean",

@@ -19,6 +19,7 @@ from ..transformers import (
     adapter_for,
     export_masked,
     goal_for,
+    measured_speed,
     own_accuracy,
     perplexity,
     probe_accuracy,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 # Shares of the heads that are removed in a comparison, besides the one asked for.
 FRACTIONS = (0.25, 0.5, 0.75)
+# Examples that heads are scored with, where not said otherwise; a sequence has a target in each of its tokens.
+TEXTS, SEQUENCES = 1000, 64
 # Examples that a speed is measured with.
 TIMED = 256
 
@@ -52,7 +55,7 @@ def run_heads(
     compare: bool = False,
     methods: Sequence[str] = COMPARED,
     seeds: int = 5,
-    examples: int = 1000,
+    examples: int | None = None,
     test_examples: int | None = None,
     length: int | None = None,
     readout: str = "mean",
@@ -80,7 +83,8 @@ def run_heads(
             `points/`, and a second call goes on from them.
         methods: what is compared, as in `pruning_curve`.
         seeds: how many draws a comparison has.
-        examples: how many are drawn to score with, and for a probe to learn from; all where there are fewer.
+        examples: how many are drawn to score with, and for a probe to learn from; all where there are fewer. 1000
+            labelled texts where absent, or 64 sequences of a plain text.
         test_examples: how many are drawn to judge by; all where absent.
         length: tokens of an example at most.
         readout: of tokens, for a probe: "mean", "first" or "last".
@@ -97,7 +101,8 @@ def run_heads(
 
     share = _share(prune)
     one_of("method", method, tuple(METHODS))
-    positive_integer("examples", examples)
+    if examples is not None:
+        positive_integer("examples", examples)
     positive_integer("seeds", seeds)
     nonnegative_integer("seed", seed)
     check_device(device)
@@ -111,6 +116,7 @@ def run_heads(
     whole = whole.to(device or "cpu")
     report(0, 1, "tokens")
     train, test = examples_for(whole, tokenizer, read, length=length, test_examples=test_examples, seed=seed)
+    examples = examples or (SEQUENCES if read.language else TEXTS)
     some = draw(train, examples, seed)
     heads = adapter_for(whole).all_heads()
     count = round(share * len(heads))
@@ -147,7 +153,7 @@ def run_heads(
         judged = judge(one, some, test, wanted, **given)
         record[name] = {record["measure"]: judged, "parameters": count_parameters(one)}
     report(0, 1, "speed")
-    for name, speed in _speeds(models, test, batch, seed).items():
+    for name, speed in measured_speed(models, draw(test, TIMED, seed), batch=batch).items():
         record[name]["examples_per_second"] = speed
 
     out.mkdir(parents=True, exist_ok=True)
@@ -249,12 +255,3 @@ def _share(prune: Any) -> float:
     if isinstance(prune, bool) or not isinstance(prune, (int, float)) or not 0 < prune < 1:
         raise fail("prune", prune, "a share of the heads between 0 and 1, both excluded")
     return float(prune)
-
-
-def _speeds(models: dict[str, Any], test: Examples, batch: int, seed: int) -> dict[str, float]:
-    """Examples per second of each model."""
-    try:
-        from ..transformers.speed import measured_speed  # type: ignore[reportMissingImports]
-    except ImportError:
-        return {}
-    return measured_speed(models, draw(test, TIMED, seed), batch=batch)
