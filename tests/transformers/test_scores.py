@@ -205,6 +205,16 @@ def test_exact_scores_are_those_of_pruned_models():
     assert scores[2, 1] == pytest.approx(loss, abs=1e-5)
 
 
+@pytest.mark.parametrize(("name", "readout"), [("BERT", "first"), ("Llama", "last")])
+def test_theory_of_a_classifier_reads_the_token_that_the_classifier_reads(name, readout):
+    model, data = tiny_model(name, SEQUENCES[name], num_labels=2), labelled()
+    found = score_heads(model, data, "theory", progress=False)
+    same = score_heads(model, data, "theory", goal="probe", readout=readout, progress=False)
+    other = score_heads(model, data, "theory", goal="probe", readout="mean", progress=False)
+    np.testing.assert_allclose(found.values, same.values, rtol=1e-5)
+    assert np.abs(found.values - other.values).max() > 1e-3
+
+
 def test_rules_of_depth():
     model, data = GOALS["probe"]()
     assert removal_order(model, data, "deepest", progress=False)[:4] == [(2, 0), (2, 1), (2, 2), (2, 3)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,48 +96,27 @@ def pruning_curve(
     counts = _counts(fractions, len(heads))
     draws = [int(seed) for seed in _all_different("seeds", seeds)]
     positive_integer("examples", examples)
-    some = {seed: draw(data, examples, seed) for seed in draws}
-    wanted = goal_for(model, some[draws[0]], goal, readout=readout, batch=batch, device=device).name
-    judge = _judge(wanted, test, readout, penalties, batch, device)
+    options: dict[str, Any] = {"readout": readout, "batch": batch, "device": device}
+    wanted = goal_for(model, draw(data, examples, draws[0]), goal, **options).name
     axis = [str(penalty) for penalty in penalties] if wanted == "probe" else [""]
-    values = np.full((len(axis), len(rules), len(draws), len(counts) + 1), np.nan)
-    orders = np.full((len(rules), len(draws), counts[-1]), "", dtype=object)
     settings = [counts, len(test), within_layers, wanted, readout, axis, examples, batch]
     points = _Points(keep, [*settings, digest(model), digest_of(data), digest_of(test)] if keep else [])
+    ordering = {"goal": wanted, "count": counts[-1], "within_layers": within_layers, **options}
+    study = _Study(model, data, examples, _judge(wanted, test, penalties, options), ordering, points)
+    values = np.full((len(axis), len(rules), len(draws), len(counts) + 1), np.nan)
+    orders = np.full((len(rules), len(draws), counts[-1]), "", dtype=object)
     with shown_progress(progress) as report:
-        total, done = len(draws) * (len(rules) + 1), 0
+        total = len(draws) * (len(rules) + 1)
         for place, seed in enumerate(draws):
+            done = place * (len(rules) + 1)
             report(done, total, f"draw {seed}: all heads")
-            values[:, :, place, 0] = points("whole", seed, lambda seed=seed: judge(model, some[seed], []))[:, None]
-            for row, (name, (method, every)) in enumerate(rules.items()):
-                done += 1
-                report(done, total, f"draw {seed}: {name}")
-
-                def order(seed: int = seed, method: str = method, every: int | None = every) -> list[Head]:
-                    return removal_order(
-                        model,
-                        some[seed],
-                        method,
-                        count=counts[-1],
-                        every=every,
-                        within_layers=within_layers,
-                        goal=wanted,
-                        readout=readout,
-                        seed=seed,
-                        batch=batch,
-                        device=device,
-                        progress=False,
-                    )
-
-                removed = points.order(name, seed, order)
+            values[:, :, place, 0] = study.value("whole", seed, [])[:, None]
+            for row, (name, rule) in enumerate(rules.items()):
+                report(done + row + 1, total, f"draw {seed}: {name}")
+                removed = study.order(name, rule, seed)
                 orders[row, place] = [head_name(head) for head in removed]
                 for column, count in enumerate(counts):
-                    without = removed[:count]
-                    found = points(
-                        f"{name} {count}", seed, lambda seed=seed, off=without: judge(model, some[seed], off)
-                    )
-                    values[:, row, place, column + 1] = found
-            done += 1
+                    values[:, row, place, column + 1] = study.value(f"{name} {count}", seed, removed[:count])
         report(total, total, "done")
     first = [head_of(name) for name in orders[0, 0]]
     parameters = [count_parameters(prune_heads(model, first[:count])) for count in (0, *counts)]
@@ -196,24 +176,55 @@ def digest_of(examples: Examples) -> str:
     return found.hexdigest()
 
 
-def _judge(
-    wanted: str, test: Examples, readout: str, penalties: Sequence[float | str], batch: int, device: Any
-) -> Callable[[Any, Examples, list[Head]], np.ndarray]:
+Judge = Callable[[Any, Examples, list[Head]], np.ndarray]
+
+
+def _judge(wanted: str, test: Examples, penalties: Sequence[float | str], options: dict[str, Any]) -> Judge:
     """How well a model does without some heads, one number per penalty of the probe."""
+    place = {"batch": options["batch"], "device": options["device"]}
 
     def judge(model: Any, data: Examples, removed: list[Head]) -> np.ndarray:
         with head_masks(model, removed):
             if wanted == "classifier":
-                return np.array([own_accuracy(model, test, batch=batch, device=device)])
+                return np.array([own_accuracy(model, test, **place)])
             if wanted == "language":
-                return np.array([perplexity(model, test, batch=batch, device=device)])
-            features = pooled(model, data, readout=readout, batch=batch, device=device)
-            others = pooled(model, test, readout=readout, batch=batch, device=device)
+                return np.array([perplexity(model, test, **place)])
+            features, others = (pooled(model, part, **options) for part in (data, test))
         classes = max(data.classes, test.classes)
         probes = [LinearProbe(penalty).fit(features, data.need_labels(), classes=classes) for penalty in penalties]
         return np.array([probe.accuracy(others, test.need_labels()) for probe in probes])
 
     return judge
+
+
+@dataclass(frozen=True, eq=False)
+class _Study:
+    """One model on many draws of the data: orders and values, each computed once."""
+
+    model: Any
+    data: Examples
+    examples: int
+    judge: Judge
+    ordering: dict[str, Any]
+    points: _Points
+
+    def value(self, name: str, seed: int, removed: list[Head]) -> np.ndarray:
+        """How well the model does without some heads [penalty]."""
+
+        def judged() -> list[float]:
+            return [float(one) for one in self.judge(self.model, draw(self.data, self.examples, seed), removed)]
+
+        return np.array(self.points(name, seed, judged))
+
+    def order(self, name: str, rule: tuple[str, int | None], seed: int) -> list[Head]:
+        """The heads that a rule removes, in order."""
+        method, every = rule
+
+        def ordered() -> list[Head]:
+            some = draw(self.data, self.examples, seed)
+            return removal_order(self.model, some, method, every=every, seed=seed, progress=False, **self.ordering)
+
+        return [(int(layer), int(head)) for layer, head in self.points(f"{name} order", seed, ordered)]
 
 
 class _Points:
@@ -226,14 +237,7 @@ class _Points:
             self.folder = Path(folder) / name
             self.folder.mkdir(parents=True, exist_ok=True)
 
-    def __call__(self, name: str, seed: int, compute: Callable[[], np.ndarray]) -> np.ndarray:
-        return np.array(self._kept(name, seed, lambda: [float(one) for one in compute()]))
-
-    def order(self, name: str, seed: int, compute: Callable[[], list[Head]]) -> list[Head]:
-        """An order of heads."""
-        return [(int(layer), int(head)) for layer, head in self._kept(f"{name} order", seed, compute)]
-
-    def _kept(self, name: str, seed: int, compute: Callable[[], Any]) -> Any:
+    def __call__(self, name: str, seed: int, compute: Callable[[], Any]) -> Any:
         if self.folder is None:
             return compute()
         file = self.folder / f"{name.replace(':', '-').replace(' ', '-')}-{seed}.json"

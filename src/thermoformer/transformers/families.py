@@ -41,6 +41,7 @@ class Family:
         size: name of the number of features per head.
         counts, widths: attributes of the attention module that count heads, and features of all heads.
         finish: what the attention module does after the output projection.
+        read: the token that classifiers of the family read, "first" or "last".
     """
 
     name: str
@@ -55,6 +56,7 @@ class Family:
     counts: tuple[str, ...] = ()
     widths: tuple[str, ...] = ()
     finish: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor] = lambda module, hidden, given: given
+    read: str = "first"
 
     @property
     def module(self) -> str:
@@ -99,6 +101,7 @@ def _llama_like(name: str, model_type: str) -> Family:
         key="k_proj",
         value="v_proj",
         size="head_dim",
+        read="last",
     )
 
 
@@ -145,6 +148,7 @@ FAMILIES = (
         counts=("num_heads",),
         widths=("split_size",),
         finish=lambda module, hidden, given: module.resid_dropout(given),
+        read="last",
     ),
     _llama_like("Llama", "llama"),
     _llama_like("Mistral", "mistral"),

@@ -64,7 +64,7 @@ def score_heads(
         data: labelled examples, or sequences of tokens for a language model.
         removed: heads that are switched off already; they get no score.
         goal: what the model is for: "probe", "classifier", "language" or "auto", as in `goal_for`.
-        readout: of tokens, "mean", "first" or "last", for a probe and for the theory.
+        readout: of tokens, "mean", "first" or "last", for a probe, and for the theory of a probe.
         seed: of the random scores, and of what other methods draw.
         batch: examples at once.
         device: where to compute; the model is moved there.
@@ -235,6 +235,9 @@ def contributions_and_targets(
         readout = "positions"
     else:
         some, positions = data.subset(rows), 0
+    if wanted == "classifier":
+        # What its own head reads.
+        readout = adapter_for(model).parts.read
     order: list[np.ndarray] = []
     tokens: list[np.ndarray] = []
 
