@@ -89,11 +89,11 @@ def show(dataset: xarray.Dataset, name: str) -> None:
         what = "" if penalty is None else f", penalty {penalty}"
         print(f"{name}{what}: {dataset.attrs['measure']}, mean ± standard error over draws")
         print(f"{'removed':>18}" + "".join(f"{100 * share:12.0f} %" for share in dataset.fraction.values))
-        for method in dataset.method.values:
-            rows = value.sel(method=method).values
+        for rule in dataset.rule.values:
+            rows = value.sel(rule=rule).values
             error = rows.std(0, ddof=1) / np.sqrt(len(rows)) if len(rows) > 1 else np.full(rows.shape[1], np.nan)
             pairs = zip(rows.mean(0), error, strict=True)
-            print(f"{method:>18}" + "".join(f"{mean:8.{digits}f} ±{miss:4.{digits}f}" for mean, miss in pairs))
+            print(f"{rule:>18}" + "".join(f"{mean:8.{digits}f} ±{miss:4.{digits}f}" for mean, miss in pairs))
     print(flush=True)
 
 

@@ -149,7 +149,7 @@ def test_a_comparison_is_kept_and_gone_on_with(folder, tmp_path, monkeypatch):
     assert dataset.value.shape == (1, 3, 2, 4) and dataset.removed.values.tolist() == [0, 3, 6, 9]
     assert curve_rows(dataset) == record["curves"]
     rows = rows_of(tmp_path / "curves.csv")
-    values = dataset.value.sel({"method": "random", "removed": 6}).values.ravel()
+    values = dataset.value.sel(rule="random", removed=6).values.ravel()
     row = next(row for row in rows if (row["method"], row["removed"]) == ("random", "6"))
     assert float(row["accuracy_mean"]) == pytest.approx(values.mean(), rel=1e-5)
     assert float(row["standard_error"]) == pytest.approx(values.std(ddof=1) / np.sqrt(2), rel=1e-5)

@@ -17,8 +17,8 @@ def curves(measure: str = "accuracy", seeds: int = 3, penalties: tuple[str, ...]
     random = np.random.default_rng(0)
     value = 0.9 - 0.1 * random.random((len(METHODS), seeds, 3))
     value[..., 0] = 0.95
-    dims: tuple[str, ...] = ("method", "seed", "removed")
-    axes = {"method": METHODS, "seed": range(seeds), "removed": [0, 2, 4], "fraction": ("removed", [0, 0.25, 0.5])}
+    dims: tuple[str, ...] = ("rule", "seed", "removed")
+    axes = {"rule": METHODS, "seed": range(seeds), "removed": [0, 2, 4], "fraction": ("removed", [0, 0.25, 0.5])}
     if penalties:
         value, dims = np.stack([value - 0.1 * place for place in range(len(penalties))]), ("penalty", *dims)
         axes["penalty"] = list(penalties)
@@ -33,12 +33,12 @@ def drawn(ax) -> dict[str, np.ndarray]:
 def test_lines_are_means_over_draws_with_their_standard_errors():
     dataset = curves()
     ax = head_pruning_curves(dataset)
-    points = 100 * dataset.value.sel({"method": "evidence"})
+    points = 100 * dataset.value.sel(rule="evidence")
     found = drawn(ax)["evidence, scored again"]
     np.testing.assert_allclose(found, np.stack([[0, 25, 50], points.mean("seed")], axis=1))
     container = next(one for one in ax.containers if one.get_label() == "gradient")
     ends = np.array([segment for segment in container.lines[2][0].get_segments()])
-    spread = 100 * dataset.value.sel({"method": "gradient"}).std("seed", ddof=1) / np.sqrt(3)
+    spread = 100 * dataset.value.sel(rule="gradient").std("seed", ddof=1) / np.sqrt(3)
     np.testing.assert_allclose((ends[:, 1, 1] - ends[:, 0, 1]) / 2, spread, atol=1e-9)
     assert ax.get_ylabel() == "test accuracy, %\nmean ± standard error of 3 draws" and ax.get_yscale() == "linear"
     level = next(line for line in ax.lines if line.get_label() == "all heads")

@@ -259,10 +259,11 @@ def test_curves(tmp_path, monkeypatch):
     test = labelled(30, classes=3, seed=5)
     given = {"methods": ("evidence", "gradient:again", "random"), "seeds": (0, 1), "examples": 18, "keep": tmp_path}
     found = pruning_curve(model, data, test, penalties=("unit", 0.1), progress=False, **given)
-    assert dict(found.sizes) == {"penalty": 2, "method": 3, "seed": 2, "removed": 4, "step": 9}
+    assert dict(found.sizes) == {"penalty": 2, "rule": 3, "seed": 2, "removed": 4, "step": 9}
+    assert found.value.sel(rule="evidence", penalty="unit").dims == ("seed", "removed")
     assert found.removed.values.tolist() == [0, 3, 6, 9] and found.attrs["measure"] == "accuracy"
     assert ((found.value >= 0) & (found.value <= 1)).all()
-    assert (found.value.isel(removed=0, method=0) == found.value.isel(removed=0)).all()
+    assert (found.value.isel(removed=0, rule=0) == found.value.isel(removed=0)).all()
     width = 4 * 32 * 8 + 3 * 8
     assert (found.parameters[0] - found.parameters).values.tolist() == [0, 3 * width, 6 * width, 9 * width]
     # Finished points are not computed again.
@@ -278,7 +279,7 @@ def test_curves_of_models_with_a_readout_of_their_own():
     for name, measure in (("classifier", "accuracy"), ("language", "perplexity")):
         model, data = GOALS[name]()
         found = pruning_curve(model, data, data, methods=("evidence", "deepest"), seeds=(3,), progress=False)
-        assert found.value.dims == ("method", "seed", "removed") and found.attrs["measure"] == measure
+        assert found.value.dims == ("rule", "seed", "removed") and found.attrs["measure"] == measure
         assert np.isfinite(found.value).all()
 
 

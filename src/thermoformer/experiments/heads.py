@@ -223,8 +223,8 @@ def curve_rows(curves: xr.Dataset) -> list[dict[str, Any]]:
     values = curves.value.isel(penalty=0) if "penalty" in curves.value.dims else curves.value
     draws = values.sizes["seed"]
     rows = []
-    for name in curves["method"].values.tolist():
-        points = values.sel({"method": name}).transpose("seed", "removed").values
+    for name in curves.rule.values.tolist():
+        points = values.sel(rule=name).transpose("seed", "removed").values
         errors = points.std(axis=0, ddof=1) / draws**0.5 if draws > 1 else [None] * points.shape[1]
         for column, gone in enumerate(curves.removed.values.tolist()):
             error = None if draws == 1 else float(errors[column])

@@ -66,8 +66,8 @@ def head_pruning_curves(
 
     Example:
         >>> import xarray as xr
-        >>> value = ("method", "seed", "removed"), [[[0.9, 0.8], [0.8, 0.8]], [[0.9, 0.5], [0.8, 0.6]]]
-        >>> axes = {"method": ["evidence", "random"], "seed": [0, 1], "fraction": ("removed", [0.0, 0.5])}
+        >>> value = ("rule", "seed", "removed"), [[[0.9, 0.8], [0.8, 0.8]], [[0.9, 0.5], [0.8, 0.6]]]
+        >>> axes = {"rule": ["evidence", "random"], "seed": [0, 1], "fraction": ("removed", [0.0, 0.5])}
         >>> ax = head_pruning_curves(xr.Dataset({"value": value}, axes, {"measure": "accuracy"}))
         >>> [text.get_text() for text in ax.get_legend().get_texts()]
         ['evidence, scored again', 'random', 'all heads']
@@ -79,8 +79,8 @@ def head_pruning_curves(
     share = 100 * dataset.fraction.values
     draws = values.sizes["seed"]
     lines: dict[str, Any] = {}
-    for name, look in _looks(dataset.method.values.tolist()).items():
-        points = scale * values.sel({"method": name}).transpose("seed", "removed").values
+    for name, look in _looks(dataset.rule.values.tolist()).items():
+        points = scale * values.sel(rule=name).transpose("seed", "removed").values
         error = points.std(axis=0, ddof=1) / np.sqrt(draws) if draws > 1 else None
         label = METHOD_LABELS.get(name, name)
         lines[name] = ax.errorbar(share, points.mean(axis=0), error, label=label, capsize=2, **look)
@@ -96,7 +96,7 @@ def head_pruning_curves(
         _logarithmic(ax)
     if legend:
         # Ours were drawn last, to be on top; the legend keeps the order of the dataset.
-        entries = [lines[name] for name in dataset.method.values.tolist()] + [level]
+        entries = [lines[name] for name in dataset.rule.values.tolist()] + [level]
         ax.legend(handles=entries, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=3.2)
     return ax
 
@@ -113,12 +113,12 @@ def _logarithmic(ax: Axes) -> None:
 
 
 def _values(dataset: xr.Dataset, penalty: float | str | None) -> xr.DataArray:
-    """The values [method, seed, removed] of one penalty."""
-    expected = "an xarray Dataset with value [method, seed, removed], as `pruning_curve` gives it"
+    """The values [rule, seed, removed] of one penalty."""
+    expected = "an xarray Dataset with value [rule, seed, removed], as `pruning_curve` gives it"
     if not isinstance(dataset, xr.Dataset):
         raise TypeError(str(fail("dataset", f"a {type(dataset).__name__}", expected)))
     values = dataset.get("value", xr.DataArray(0.0))
-    if set(values.dims) - {"penalty"} != {"method", "seed", "removed"} or "fraction" not in dataset:
+    if set(values.dims) - {"penalty"} != {"rule", "seed", "removed"} or "fraction" not in dataset:
         raise fail("dataset", f"variables {', '.join(map(str, dataset.variables))}", expected)
     if "penalty" not in values.dims:
         if penalty is not None:

@@ -85,8 +85,8 @@ def pruning_curve(
         keep: folder for finished points; a second call goes on from them.
 
     Returns:
-        Dataset with `value` [method, seed, removed] (a further axis `penalty` for a probe): accuracy between 0 and 1,
-        or perplexity; `order` [method, seed, step] with the heads removed; `parameters` [removed] of a model from which
+        Dataset with `value` [rule, seed, removed] (a further axis `penalty` for a probe): accuracy between 0 and 1,
+        or perplexity; `order` [rule, seed, step] with the heads removed; `parameters` [removed] of a model from which
         the first method's heads of the first seed are cut.
     """
     import xarray
@@ -120,15 +120,16 @@ def pruning_curve(
         report(total, total, "done")
     first = [head_of(name) for name in orders[0, 0]]
     parameters = [count_parameters(prune_heads(model, first[:count])) for count in (0, *counts)]
+    # Not called "method": `sel(method=...)` means something else to xarray, and would select nothing without a word.
     dataset = xarray.Dataset(
         {
-            "value": (("penalty", "method", "seed", "removed"), values, {"long_name": MEASURES[wanted]}),
-            "order": (("method", "seed", "step"), orders.astype(str)),
+            "value": (("penalty", "rule", "seed", "removed"), values, {"long_name": MEASURES[wanted]}),
+            "order": (("rule", "seed", "step"), orders.astype(str)),
             "parameters": ("removed", parameters, {"long_name": "parameters"}),
         },
         coords={
             "penalty": axis,
-            "method": list(rules),
+            "rule": list(rules),
             "seed": draws,
             "removed": [0, *counts],
             "fraction": ("removed", np.array([0, *counts]) / len(heads)),
