@@ -117,3 +117,13 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
     if value not in choices:
         raise fail(name, repr(value), "one of " + ", ".join(repr(choice) for choice in choices))
     return value
+
+
+def chosen_places(name: str, value: Any, count: int) -> np.ndarray:
+    """One or more places from 0 in something of a given count, as an array [place]."""
+    chosen = np.asarray(value)
+    if chosen.ndim != 1 or not chosen.size or chosen.dtype.kind not in "iu":
+        raise fail(name, f"{chosen.dtype} of shape {chosen.shape}", "one or more whole numbers")
+    if chosen.min() < 0 or chosen.max() >= count:
+        raise fail(name, f"{chosen.min()} to {chosen.max()}", f"0 to {count - 1}")
+    return chosen

@@ -15,22 +15,19 @@ from ..learning import HeadScores
 from ..learning.scores import head_name
 from ..transformers import (
     METHODS,
-    Examples,
     adapter_for,
     export_masked,
     goal_for,
     measured_speed,
-    own_accuracy,
-    perplexity,
-    probe_accuracy,
     prune_heads,
     pruning_curve,
     removal_order,
     save_pruned,
     score_heads,
 )
-from ..transformers.curves import AGAIN, COMPARED, MEASURES, count_parameters, draw
+from ..transformers.curves import AGAIN, COMPARED, MEASURES, draw
 from ..transformers.families import Head
+from ..transformers.judge import judged
 from .heads_inputs import check_device, examples_for, load_model, quiet, read_task
 
 if TYPE_CHECKING:
@@ -150,8 +147,8 @@ def run_heads(
     }
     for place, (name, one) in enumerate(models.items()):
         report(place, len(models), f"{record['measure']} {name}")
-        judged = judge(one, some, test, wanted, **given)
-        record[name] = {record["measure"]: judged, "parameters": count_parameters(one)}
+        value = float(judged(one, some, test, wanted, **given)[0])
+        record[name] = {record["measure"]: value, "parameters": one.num_parameters()}
     report(0, 1, "speed")
     for name, speed in measured_speed(models, draw(test, TIMED, seed), batch=batch).items():
         record[name]["examples_per_second"] = speed
@@ -186,24 +183,6 @@ def run_heads(
     (out / "record.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     report(1, 1, "done")
     return record
-
-
-def judge(
-    model: Any,
-    train: Examples,
-    test: Examples,
-    goal: str,
-    *,
-    readout: str = "mean",
-    batch: int = 64,
-    device: str | None = None,
-) -> float:
-    """The accuracy of a probe or of the model's own head, between 0 and 1, or the perplexity; as the goal says."""
-    if goal == "language":
-        return perplexity(model, test, batch=batch, device=device)
-    if goal == "classifier":
-        return own_accuracy(model, test, batch=batch, device=device)
-    return probe_accuracy(model, train, test, readout=readout, batch=batch, device=device)
 
 
 def fractions_of(share: float, heads: int) -> list[float]:

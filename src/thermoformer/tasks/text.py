@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import fail, nonnegative_integer, one_of, positive_integer
+from .._validation import chosen_places, fail, nonnegative_integer, one_of, positive_integer
 from .files import data_file, own_file
 
 # A file is read as a whole; above this it is more likely the wrong one than a set of sentences.
@@ -69,11 +69,7 @@ class LabelledTexts:
         Arguments:
             indices: places from 0, whole numbers.
         """
-        chosen = np.asarray(indices)
-        if chosen.ndim != 1 or not chosen.size or chosen.dtype.kind not in "iu":
-            raise fail("indices", f"{chosen.dtype} of shape {chosen.shape}", "one or more whole numbers")
-        if chosen.min() < 0 or chosen.max() >= len(self):
-            raise fail("indices", f"{chosen.min()} to {chosen.max()}", f"0 to {len(self) - 1}")
+        chosen = chosen_places("indices", indices, len(self))
         return LabelledTexts(tuple(self.texts[index] for index in chosen), self.labels[chosen], self.classes)
 
     def sample(self, count: int, seed: int = 0) -> LabelledTexts:

@@ -7,8 +7,7 @@ head attends to is read out first, and only then multiplied by W_O. That is one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sized
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ import torch
 from .._progress import Progress, shown_progress
 from .._validation import fail, one_of
 from .families import Adapter, Head, adapter_for
+from .passes import evaluating
 
 if TYPE_CHECKING:
     import xarray
@@ -104,7 +104,7 @@ def head_contributions(
     rows: list[np.ndarray] = []
     total = len(batches) if isinstance(batches, Sized) else 0
     reader = _Reader(adapter)
-    with shown_progress(progress) as report, _evaluating(model), torch.no_grad(), reader:
+    with shown_progress(progress) as report, evaluating(model), torch.no_grad(), reader:
         for done, batch in enumerate(batches):
             report(done, max(total, done + 1), "reading heads")
             rows.append(reader.read(batch, readout, f"batches[{done}]"))
@@ -245,15 +245,3 @@ def _tensors(batch: Any, device: Any, name: str) -> dict[str, torch.Tensor]:
 def _bias(adapter: Adapter, layer: int) -> np.ndarray:
     bias = adapter.output_bias(layer)
     return np.zeros(adapter.hidden_size, np.float32) if bias is None else bias.detach().float().cpu().numpy()
-
-
-@contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
-    """The model without dropout for a while; afterwards every part is in the mode it was in."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True

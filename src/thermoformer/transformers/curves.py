@@ -18,10 +18,10 @@ from ..learning.scores import head_name, head_of
 from .data import Examples
 from .families import Head, adapter_for
 from .goals import goal_for
-from .judge import own_accuracy, perplexity, pooled
+from .judge import judged
 from .masks import head_masks
 from .orders import removal_order
-from .probe import PENALTY, LinearProbe
+from .probe import PENALTY
 from .scores import METHODS
 from .surgery import prune_heads
 
@@ -102,7 +102,8 @@ def pruning_curve(
     settings = [counts, len(test), within_layers, wanted, readout, axis, examples, batch]
     points = _Points(keep, [*settings, digest(model), digest_of(data), digest_of(test)] if keep else [])
     ordering = {"goal": wanted, "count": counts[-1], "within_layers": within_layers, **options}
-    study = _Study(model, data, examples, _judge(wanted, test, penalties, options), ordering, points)
+    judging = {"goal": wanted, "penalties": penalties, **options}
+    study = _Study(model, data, examples, test, judging, ordering, points)
     values = np.full((len(axis), len(rules), len(draws), len(counts) + 1), np.nan)
     orders = np.full((len(rules), len(draws), counts[-1]), "", dtype=object)
     with shown_progress(progress) as report:
@@ -119,7 +120,7 @@ def pruning_curve(
                     values[:, row, place, column + 1] = study.value(f"{name} {count}", seed, removed[:count])
         report(total, total, "done")
     first = [head_of(name) for name in orders[0, 0]]
-    parameters = [count_parameters(prune_heads(model, first[:count])) for count in (0, *counts)]
+    parameters = [prune_heads(model, first[:count]).num_parameters() for count in (0, *counts)]
     # Not called "method": `sel(method=...)` means something else to xarray, and would select nothing without a word.
     dataset = xarray.Dataset(
         {
@@ -153,11 +154,6 @@ def draw(data: Examples, count: int, seed: int) -> Examples:
     return data.subset(np.sort(order[:count]))
 
 
-def count_parameters(model: Any) -> int:
-    """The number of parameters of a model."""
-    return sum(weight.numel() for weight in model.parameters())
-
-
 def digest(model: Any) -> str:
     """A checksum of the weights of a model."""
     found = hashlib.sha256()
@@ -177,27 +173,6 @@ def digest_of(examples: Examples) -> str:
     return found.hexdigest()
 
 
-Judge = Callable[[Any, Examples, list[Head]], np.ndarray]
-
-
-def _judge(wanted: str, test: Examples, penalties: Sequence[float | str], options: dict[str, Any]) -> Judge:
-    """How well a model does without some heads, one number per penalty of the probe."""
-    place = {"batch": options["batch"], "device": options["device"]}
-
-    def judge(model: Any, data: Examples, removed: list[Head]) -> np.ndarray:
-        with head_masks(model, removed):
-            if wanted == "classifier":
-                return np.array([own_accuracy(model, test, **place)])
-            if wanted == "language":
-                return np.array([perplexity(model, test, **place)])
-            features, others = (pooled(model, part, **options) for part in (data, test))
-        classes = max(data.classes, test.classes)
-        probes = [LinearProbe(penalty).fit(features, data.need_labels(), classes=classes) for penalty in penalties]
-        return np.array([probe.accuracy(others, test.need_labels()) for probe in probes])
-
-    return judge
-
-
 @dataclass(frozen=True, eq=False)
 class _Study:
     """One model on many draws of the data: orders and values, each computed once."""
@@ -205,17 +180,19 @@ class _Study:
     model: Any
     data: Examples
     examples: int
-    judge: Judge
+    test: Examples
+    judging: dict[str, Any]
     ordering: dict[str, Any]
     points: _Points
 
     def value(self, name: str, seed: int, removed: list[Head]) -> np.ndarray:
         """How well the model does without some heads [penalty]."""
 
-        def judged() -> list[float]:
-            return [float(one) for one in self.judge(self.model, draw(self.data, self.examples, seed), removed)]
+        def found() -> list[float]:
+            with head_masks(self.model, removed):
+                return judged(self.model, draw(self.data, self.examples, seed), self.test, **self.judging).tolist()
 
-        return np.array(self.points(name, seed, judged))
+        return np.array(self.points(name, seed, found))
 
     def order(self, name: str, rule: tuple[str, int | None], seed: int) -> list[Head]:
         """The heads that a rule removes, in order."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._validation import fail, positive_integer
+from .._validation import chosen_places, fail, positive_integer
 
 # Tokenizers without a limit of their own say so by an astronomic number.
 _NO_LIMIT = 10**6
@@ -169,11 +169,7 @@ class Examples:
         Arguments:
             indices: places from 0, whole numbers.
         """
-        chosen = np.asarray(indices)
-        if chosen.ndim != 1 or not chosen.size or chosen.dtype.kind not in "iu":
-            raise fail("indices", f"{chosen.dtype} of shape {chosen.shape}", "one or more whole numbers")
-        if chosen.min() < 0 or chosen.max() >= len(self):
-            raise fail("indices", f"{chosen.min()} to {chosen.max()}", f"0 to {len(self) - 1}")
+        chosen = chosen_places("indices", indices, len(self))
         inputs = {
             name: rows[chosen] if isinstance(rows, np.ndarray) else tuple(rows[index] for index in chosen)
             for name, rows in self.inputs.items()

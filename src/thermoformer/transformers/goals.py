@@ -7,6 +7,7 @@ limit of a prior that holds the trained readout fixed: ln p = Σ ln softmax(logi
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -19,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from .._validation import fail, one_of
 from .data import Examples
 from .families import adapter_for
-from .judge import PENALTY
+from .judge import PENALTY, pooled
 from .masks import head_masks
 from .passes import READOUTS, need_causal, read_out, reading, without_cache
 from .probe import LinearProbe
@@ -42,8 +43,12 @@ class Expansion(NamedTuple):
     slope: np.ndarray
     curvature: np.ndarray
 
+    def losses(self) -> np.ndarray:
+        """What ln p loses when the mask of one head goes from 1 to 0: slope + ½ curvature, for each head alone."""
+        return self.slope + 0.5 * np.diagonal(self.curvature)
 
-class Goal:
+
+class Goal(ABC):
     """The base of the goals; `goal_for` makes the one that fits model and examples.
 
     Arguments:
@@ -74,21 +79,21 @@ class Goal:
         self.batch, self.device, self.seed = batch, device, seed
         self.heads = adapter_for(model).all_heads()
 
+    @abstractmethod
     def loss(self, mask: np.ndarray) -> float:
         """The mean loss of an example under a mask [head]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def slopes(self, mask: np.ndarray) -> np.ndarray:
         """∂ loss / ∂ mask of each example by itself [example, head]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log_evidence(self, mask: np.ndarray) -> float:
         """ln p(labels | mask)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def expansion(self, mask: np.ndarray, *, curvature: bool | None = None) -> Expansion:
         """The log evidence around a mask, to first order, or with its curvature."""
-        raise NotImplementedError
 
     @contextmanager
     def _masked(self, mask: np.ndarray, *, gradients: bool = False) -> Iterator[_Passes]:
@@ -141,15 +146,10 @@ class ProbeGoal(Goal):
 
     def features(self, mask: np.ndarray) -> torch.Tensor:
         """The model's features under a mask, float64 [example, feature]."""
-        with self._masked(mask) as passes:
-            rows: torch.Tensor | None = None
-            for places, inputs in passes.batches():
-                found = passes.features(inputs)
-                if rows is None:
-                    rows = torch.empty(len(self.labels), found.shape[1], device=found.device, dtype=torch.float64)
-                rows[places] = found.double()
-        assert rows is not None
-        return rows
+        where = {"readout": self.readout, "batch": self.batch, "device": self.device}
+        with head_masks(self.model, torch.as_tensor(np.asarray(mask, np.float32))):
+            rows = pooled(self.model, self.examples, **where)
+        return torch.from_numpy(rows).to(next(self.model.parameters()).device, torch.float64)
 
     def evidence(self, mask: np.ndarray) -> ReadoutEvidence:
         """The evidence of a linear readout of the features under a mask."""
@@ -164,12 +164,11 @@ class ProbeGoal(Goal):
         features = self.features(mask).cpu().numpy()
         order = np.random.default_rng(self.seed).permutation(len(features))
         halves = order[: len(order) // 2], order[len(order) // 2 :]
-        lost = [
-            len(other)
-            * _fitted(features[one], self.labels[one], self.examples.classes).loss(features[other], self.labels[other])
-            for one, other in (halves, halves[::-1])
-        ]
-        return sum(lost) / len(features)
+        lost = 0.0
+        for one, other in (halves, halves[::-1]):
+            probe = _fitted(features[one], self.labels[one], self.examples.classes)
+            lost += len(other) * probe.loss(features[other], self.labels[other])
+        return lost / len(features)
 
     def slopes(self, mask: np.ndarray) -> np.ndarray:
         """Slopes of the loss of a probe that was fitted under this mask, and is held fixed."""
@@ -226,8 +225,7 @@ class ClassifierGoal(Goal):
     """A model with a head of its own that names the class.
 
     The loss is that of the labels. The evidence is of what the whole model says, Σ_c p_c(all heads) ln p_c(mask): it
-    has learned the labels, and knows which of them are doubtful. Evidence of the labels themselves would reward heads
-    whose removal makes the model surer of what it was trained on.
+    has learned the labels, and what slopes they leave are those of being surer still of the training set.
     """
 
     name = "classifier"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -72,11 +73,37 @@ def probe_accuracy(
         readout, batch, device: as in `pooled`.
         penalty: as in `LinearProbe`.
     """
-    labels, classes = train.need_labels(), max(train.classes, test.classes)
-    expected = test.need_labels()
     where = {"readout": readout, "batch": batch, "device": device}
-    probe = LinearProbe(penalty).fit(pooled(model, train, **where), labels, classes=classes)
-    return probe.accuracy(pooled(model, test, **where), expected)
+    return float(judged(model, train, test, "probe", penalties=(penalty,), **where)[0])
+
+
+def judged(
+    model: Any,
+    train: Examples,
+    test: Examples,
+    goal: str,
+    *,
+    readout: str = "mean",
+    penalties: Sequence[float | str] = (PENALTY,),
+    batch: int = 64,
+    device: torch.device | str | None = None,
+) -> np.ndarray:
+    """How well a model does at a goal of `goal_for`, one number for every penalty of the probe.
+
+    Arguments:
+        goal: "probe" and "classifier" are judged by accuracy, "language" by perplexity; the last two have one number.
+        train, test, readout, batch, device: as in `probe_accuracy`.
+        penalties: as of `LinearProbe`; the model reads the examples once for all of them.
+    """
+    if goal == "classifier":
+        return np.array([own_accuracy(model, test, batch=batch, device=device)])
+    if goal == "language":
+        return np.array([perplexity(model, test, batch=batch, device=device)])
+    labels, expected, classes = train.need_labels(), test.need_labels(), max(train.classes, test.classes)
+    where = {"readout": readout, "batch": batch, "device": device}
+    features, others = pooled(model, train, **where), pooled(model, test, **where)
+    probes = [LinearProbe(penalty).fit(features, labels, classes=classes) for penalty in penalties]
+    return np.array([probe.accuracy(others, expected) for probe in probes])
 
 
 def own_accuracy(model: Any, test: Examples, *, batch: int = 64, device: torch.device | str | None = None) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._progress import Progress, shown_progress
+from .._progress import Progress, shown_progress, silent
 from .._validation import fail, one_of, positive_integer
 from .data import Examples
 from .families import Head, adapter_for
@@ -71,7 +71,8 @@ def removal_order(
     options = {"readout": readout, "batch": batch, "device": device, "seed": seed}
     order: list[int] = []
     with shown_progress(progress) as report:
-        scoring = Scoring(model, data, goal, options, mask, _Silent())
+        # Scorings inside an order show no progress of their own.
+        scoring = Scoring(model, data, goal, options, mask, silent)
         while len(order) < count:
             report(len(order), count, f"heads removed by {method}")
             scoring.mask = mask.copy()
@@ -84,11 +85,6 @@ def removal_order(
 def rounds_of(heads: int) -> int:
     """Removals between scorings, where not said otherwise."""
     return max(1, heads // ROUNDS)
-
-
-class _Silent:
-    def __call__(self, done: int, total: int, message: str = "") -> None:
-        """Scorings inside an order show no progress of their own."""
 
 
 class _Quota:
@@ -133,7 +129,7 @@ def greedy(expansion: Expansion, left: np.ndarray, count: int, quota: _Quota | N
         >>> greedy(Expansion(slope, curvature), np.ones(3, bool), 2)
         [0, 2]
     """
-    cost = expansion.slope + 0.5 * np.diagonal(expansion.curvature)
+    cost = expansion.losses()
     left, chosen = left.copy(), []
     for _ in range(count):
         allowed = left & quota.allowed() if quota is not None else left

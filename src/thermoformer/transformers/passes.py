@@ -28,19 +28,27 @@ def reading(
     check_fits(model, examples)
     if device is not None:
         model.to(device)
-    training = [module for module in model.modules() if module.training]
     trained = [weight for weight in model.parameters() if weight.requires_grad]
-    model.eval()
     for weight in trained:
         weight.requires_grad_(False)
     try:
-        with torch.set_grad_enabled(gradients), padded_with(model, examples):
+        with evaluating(model), torch.set_grad_enabled(gradients), padded_with(model, examples):
             yield next(model.parameters()).device
+    finally:
+        for weight in trained:
+            weight.requires_grad_(True)
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """The model without dropout for a while; afterwards every part is in the mode it was in."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
     finally:
         for module in training:
             module.training = True
-        for weight in trained:
-            weight.requires_grad_(True)
 
 
 def need_causal(model: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -128,13 +129,8 @@ class Scoring:
         return found
 
 
-def gain_of_removal(expansion: Expansion) -> np.ndarray:
-    """What ln p gains when a mask goes from 1 to 0: −slope − ½ curvature, for each head alone [head]."""
-    return -expansion.slope - 0.5 * np.diagonal(expansion.curvature)
-
-
 def _evidence(scoring: Scoring) -> np.ndarray:
-    return -gain_of_removal(scoring.expansion())
+    return scoring.expansion().losses()
 
 
 def _evidence_exact(scoring: Scoring) -> np.ndarray:
@@ -153,6 +149,9 @@ def _theory(scoring: Scoring) -> np.ndarray:
     found = path_theory(
         contributions[:, left], targets, width=THEORY_WIDTH, temperature=THEORY_TEMPERATURE, device=device
     )
+    if not found.converged:
+        note = f"theory: the order parameter has not converged ({found.message}); the scores are of the last step"
+        warnings.warn(note, RuntimeWarning, stacklevel=4)
     values = np.zeros(len(scoring.mask))
     values[left] = np.diagonal(found.order_parameter)
     return values

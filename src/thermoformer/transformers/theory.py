@@ -77,9 +77,13 @@ def path_theory(
     rows, columns = np.tril_indices(problem.paths)
     diagonal = rows == columns
 
-    def value_and_slope(vector: np.ndarray) -> tuple[float, np.ndarray]:
+    def factor_of(vector: np.ndarray) -> np.ndarray:
         factor = np.zeros((problem.paths, problem.paths))
         factor[rows, columns] = np.where(diagonal, np.exp(np.where(diagonal, vector, 0.0)), vector)
+        return factor
+
+    def value_and_slope(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        factor = factor_of(vector)
         value, slope = problem.action(factor)
         packed = slope[rows, columns]
         # Diagonals are searched by their logarithm.
@@ -92,8 +96,7 @@ def path_theory(
         method="L-BFGS-B",
         options={"maxiter": max_steps, "ftol": 1e-10, "gtol": 1e-5 * width, "maxcor": 20},
     )
-    factor = np.zeros((problem.paths, problem.paths))
-    factor[rows, columns] = np.where(diagonal, np.exp(np.where(diagonal, found.x, 0.0)), found.x)
+    factor = factor_of(found.x)
     return PathTheory(factor @ factor.T, float(found.fun), bool(found.success), str(found.message), int(found.nfev))
 
 
