@@ -31,7 +31,7 @@ class PathTheory:
     Fields:
         order_parameter: U [path, path].
         action: S.
-        converged: whether the slope of S vanished; `message` says why the search ended.
+        converged: whether S stopped falling, or its slope vanished, within the steps; `message` says which.
         evaluations: of S and its slope.
     """
 
