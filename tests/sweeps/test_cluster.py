@@ -163,9 +163,11 @@ def test_a_point_that_kills_every_worker(tmp_path, undisturbed):
     assert "the worker died every time" in sweep.errors()[(4.0, 3)]
 
 
-# What a login node has, as far as dask-jobqueue asks for it: a queue that starts every job at once, here.
+# What a login node has, as far as dask-jobqueue asks for it: a queue that starts every job at once, here. As a real
+# queue does, it takes a copy: the script is deleted as soon as it has been submitted.
 SBATCH = """#!/bin/sh
-setsid sh "$1" >"{folder}/job-$$.log" 2>&1 &
+cp "$1" "{folder}/job-$$.sh" || exit 1
+setsid sh "{folder}/job-$$.sh" >"{folder}/job-$$.log" 2>&1 &
 echo $! >>"{folder}/jobs"
 echo "Submitted batch job $!"
 """
@@ -194,6 +196,19 @@ def test_jobs_of_a_queue(tmp_path, monkeypatch, undisturbed):
         queue.scale(jobs=2)
         found = Sweep(functions.plain, GRID, tmp_path / "s", batch=2).run("dask", cluster=queue)
     assert same(found, undisturbed) and len((tmp_path / "jobs").read_text().split()) >= 1
+
+
+def test_a_cluster_without_workers_says_so(tmp_path):
+    """Nothing comes back from it, so that the message is the only sign; the user may then stop."""
+    from distributed import LocalCluster
+
+    def stop(done: int, total: int, message: str) -> None:
+        if "the cluster has no worker" in message:
+            assert (done, total) == (0, 80)
+            raise KeyboardInterrupt
+
+    with LocalCluster(n_workers=0, dashboard_address=":0") as empty, pytest.raises(KeyboardInterrupt):
+        Sweep(functions.plain, GRID, tmp_path / "s", batch=2).run("dask", cluster=empty, progress=stop)
 
 
 def test_bad_clusters(tmp_path):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from .._progress import inside
 from .._validation import fail, positive_integer
 from .executors import Finished, Job, Worker, check_picklable, seeds_of
 from .grid import Task
@@ -163,6 +164,9 @@ class _Run:
         except Exception as error:
             self._lost(error)
             raise
+        if not threads:
+            # Jobs may wait in a queue for hours, or have died at their start: a bar that stands still says why.
+            inside.get()(0, 0, "the cluster has no worker; its own logs say whether its jobs wait or have died")
         self.room = max(AHEAD * threads, 1)
         self.looked = time.monotonic()
 
