@@ -24,7 +24,8 @@ FLOORS = (
     ("figures",),
     ("experiments",),
     ("_report", "_dynamics_report", "_heads_report", "_sweep_report", "_training_report"),
-    ("cli", "app"),
+    ("app",),
+    ("cli",),
     ("__main__", "__init__"),
 )
 FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}

@@ -338,6 +338,22 @@ def heads(
 
 
 @app.command()
+def explore(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.  [default: any free one]")] = 0,
+    host: Annotated[str, typer.Option(help="Address to listen on; beyond this machine only with a token.")] = "127.0.0.1",
+    token: Annotated[str | None, typer.Option(help="What browsers must show; made anew where it is needed.")] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+) -> None:
+    """Serve the explorer, both theories in a browser, until Ctrl-C."""
+    with _plain_errors():
+        from .app import explore as serve
+        from .app import place_for
+
+        place = place_for(host, port, token)
+        serve(place, browser=browser, started=lambda link: screen.print(f"Explorer: {link}  (Ctrl-C stops it)", soft_wrap=True))
+
+
+@app.command()
 def cite() -> None:
     """Print BibTeX of what to cite."""
     from .citations import bibtex

@@ -1,0 +1,176 @@
+"""The explorer's server: one page on this machine, stopped with Ctrl-C."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+import threading
+import time
+import webbrowser
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from .._validation import fail
+from .guard import Application, Guard, Receive, Scope, Send
+
+NOTEBOOK = Path(__file__).with_name("explorer.py")
+# A closed page is forgotten after so many seconds; a reload begins anew from its link.
+FORGOTTEN = 10
+LOOPBACK = "127.0.0.1"
+# Characters of a token, which is all that stands between a network and this machine.
+SHORTEST_TOKEN = 16
+_MISSING = "the explorer needs marimo, plotly and uvicorn: pip install 'thermoformer[app]'"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the explorer listens.
+
+    Fields:
+        host: the address; 127.0.0.1 unless told otherwise.
+        port: a number, or 0 for any free one.
+        token: what a browser must show, once; empty for none, which only an address of this machine may have.
+    """
+
+    host: str = LOOPBACK
+    port: int = 0
+    token: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuses what is not an address, and an address beyond this machine without a token."""
+        try:
+            ipaddress.ip_address(self.host)
+        except ValueError:
+            raise fail("host", repr(self.host), "an address such as 127.0.0.1 or 0.0.0.0") from None
+        if not 0 <= self.port < 2**16:
+            raise fail("port", self.port, "0 (any free one) to 65535")
+        if self.token and (len(self.token) < SHORTEST_TOKEN or not self.token.isascii() or not self.token.isalnum()):
+            raise fail("token", f"{len(self.token)} characters", f"{SHORTEST_TOKEN} or more letters and digits")
+        if not self.local and not self.token:
+            raise fail("token", "none", f"one, where the explorer listens beyond this machine ({self.host})")
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return ipaddress.ip_address(self.host).is_loopback
+
+    def link(self, port: int) -> str:
+        """What to open in a browser.
+
+        Example:
+            >>> Place().link(8000)
+            'http://127.0.0.1:8000/'
+        """
+        # A browser cannot open the address that stands for all of them.
+        shown = LOOPBACK if self.host == "0.0.0.0" else f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{shown}:{port}/" + (f"?access_token={quote(self.token)}" if self.token else "")
+
+    def hosts(self, port: int) -> list[str] | None:
+        """What the header Host may say; anything where a network listens, as its names are not known here."""
+        if not self.local:
+            return None
+        return [f"{name}:{port}" for name in dict.fromkeys((LOOPBACK, "localhost", "[::1]", _bracketed(self.host)))]
+
+
+def place_for(host: str, port: int, token: str | None = None) -> Place:
+    """A place with a token that nobody guesses, where it needs one and none was given.
+
+    Example:
+        >>> place_for("127.0.0.1", 8000).token, len(place_for("0.0.0.0", 8000).token)
+        ('', 32)
+    """
+    beyond = not Place(host, port, token or secrets.token_hex(16)).local
+    return Place(host, port, token or (secrets.token_hex(16) if beyond else ""))
+
+
+def explore(place: Place | None = None, *, browser: bool = True, started: Callable[[str], Any] | None = None) -> None:
+    """Serves the explorer until Ctrl-C.
+
+    Arguments:
+        place: where it listens; a free port of this machine where absent.
+        browser: whether to open the page.
+        started: called with the link once the page can be opened.
+
+    Example:
+        >>> explore(Place(host="somewhere"))
+        Traceback (most recent call last):
+        ValueError: host: got 'somewhere'; expected an address such as 127.0.0.1 or 0.0.0.0
+    """
+    place = place or Place()
+    try:
+        import uvicorn
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(_MISSING) from error
+    pages = _application(place.token)
+    listening = _listening(place)
+    port = listening.getsockname()[1]
+    # Open pages would keep a polite shutdown waiting for good.
+    config = uvicorn.Config(
+        Guard(pages, place.hosts(port)),
+        log_level="warning",
+        timeout_graceful_shutdown=1,
+        server_header=False,
+    )
+    server = uvicorn.Server(config)
+    threading.Thread(target=_when_up, args=(server, place.link(port), browser, started), daemon=True).start()
+    try:
+        server.run(sockets=[listening])
+    except KeyboardInterrupt:  # how one leaves
+        pass
+    finally:
+        listening.close()
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _listening(place: Place) -> socket.socket:
+    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((place.host, place.port))
+    except OSError as error:
+        listening.close()
+        raise fail("port", f"{place.port} of {place.host} ({error.strerror})", "one that is free and allowed") from error
+    return listening
+
+
+def _application(token: str) -> Application:
+    try:
+        import marimo
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(_MISSING) from error
+    # The code of the page stays here: the page itself shows the lines that matter.
+    pages = marimo.create_asgi_app(quiet=True, include_code=False, token=token or None, session_ttl=FORGOTTEN)
+    built: Any = pages.with_app(path="/", root=str(NOTEBOOK)).build()
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await built(scope, receive, send)
+            return
+        # marimo leaves the kernels of its pages running; their threads would keep this process alive.
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        for route in built.routes:
+            await route.app.state.session_manager.shutdown()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    return application
+
+
+def _when_up(server: Any, link: str, browser: bool, started: Callable[[str], Any] | None) -> None:
+    while not server.started:
+        if server.should_exit:
+            return
+        time.sleep(0.05)
+    if started is not None:
+        started(link)
+    if browser:
+        webbrowser.open(link)
