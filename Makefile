@@ -3,8 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-DEMO_MARKOV := results/demo-markov
-DEMO_DIAGRAM := results/demo-orbit-diagram
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types docs bench clean
@@ -24,9 +22,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,docs,bench]'
 	@touch $@
 
-demo: setup ## run a quick hidden-Markov experiment and a quick orbit diagram, and tell where their pages are
-	@$(BIN)/thermoformer reproduce markov --quick --out $(DEMO_MARKOV)
-	@$(BIN)/thermoformer reproduce orbit-diagram --quick --out $(DEMO_DIAGRAM)
+demo: setup ## run one quick experiment of each theory, and tell where the page about both is
+	@$(BIN)/thermoformer demo
 
 test: setup ## run all tests
 	@$(BIN)/pytest -n 2 --dist loadfile

@@ -84,6 +84,19 @@ def reproduce(
 
 
 @app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for what it writes.")] = Path("results/demo"),
+) -> None:
+    """Run the quick size of one experiment of each theory, and write one page about both."""
+    with _plain_errors(kept=out):
+        from .experiments import console_progress, run_demo
+
+        with console_progress(messages) as progress:
+            page = run_demo(out, progress=progress)
+        screen.print(Text(f"Page: {page}"), soft_wrap=True)
+
+
+@app.command()
 def solve(
     file: Annotated[Path, typer.Argument(help="npz file: y with xi, or y with x and attention_1, attention_2, ...")],
     width: Annotated[str, typer.Option(help="One width, or N_1..N_L and N_a separated by commas.")],
@@ -350,7 +363,11 @@ def explore(
         from .app import place_for
 
         place = place_for(host, port, token)
-        serve(place, browser=browser, started=lambda link: screen.print(f"Explorer: {link}  (Ctrl-C stops it)", soft_wrap=True))
+
+        def say(link: str) -> None:
+            screen.print(Text(f"Explorer: {link}  (Ctrl-C stops it)"), soft_wrap=True)
+
+        serve(place, browser=browser, started=say)
 
 
 @app.command()

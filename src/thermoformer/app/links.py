@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from .._validation import fail
 
 Choice = TypeVar("Choice")
-# Far longer than any honest value.
-LONGEST = 200
+# Longer than any honest value: a table of signs is the longest.
+LONGEST = 30_000
 
 
 def to_link(choice: Any) -> dict[str, str]:
@@ -48,15 +48,25 @@ def from_link(usual: Choice, given: Mapping[str, Any]) -> tuple[Choice, list[str
         >>> from_link(Some(), {"width": "wide"})
         (Some(width=10.0), ["width: got 'wide'; expected a number; 10.0 is taken"])
     """
-    problems = []
+    problems: list[str] = []
+    read: dict[str, Any] = {}
     for field in fields(usual):  # pyright: ignore[reportArgumentType]
-        if field.name not in given:
-            continue
-        stays = getattr(usual, field.name)
+        if field.name in given:
+            stays = getattr(usual, field.name)
+            try:
+                read[field.name] = _value(field.name, given[field.name], stays)
+            except ValueError as error:
+                problems.append(f"{error}; {_text(stays)} is taken")
+    try:
+        return replace(usual, **read), problems  # pyright: ignore[reportArgumentType]
+    except ValueError:
+        pass
+    # Values may need each other; where they do not fit together, each is tried alone, to find the guilty.
+    for name, value in read.items():
         try:
-            usual = replace(usual, **{field.name: _value(field.name, given[field.name], stays)})  # pyright: ignore
+            usual = replace(usual, **{name: value})  # pyright: ignore[reportArgumentType]
         except ValueError as error:
-            problems.append(f"{error}; {_text(stays)} is taken")
+            problems.append(f"{error}; {_text(getattr(usual, name))} is taken")
     return usual, problems
 
 

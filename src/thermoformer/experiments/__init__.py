@@ -5,6 +5,7 @@
 
 from .._progress import Progress, console_progress
 from ._registry import EXPERIMENTS, Experiment
+from .demo import run_demo
 from .executor import Executor
 
-__all__ = ["EXPERIMENTS", "Executor", "Experiment", "Progress", "console_progress"]
+__all__ = ["EXPERIMENTS", "Executor", "Experiment", "Progress", "console_progress", "run_demo"]

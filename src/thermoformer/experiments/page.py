@@ -34,6 +34,9 @@ th, td { padding: .25rem .5rem; text-align: right; white-space: nowrap; border-b
 thead th { border-bottom: 2px solid #888; }
 th:first-child, td:first-child { text-align: left; }
 .quiet { color: #6e6e6e; }
+dt { margin-top: .8rem; }
+dd { margin: 0 0 0 1.2rem; color: #444; }
+code { font: .95em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
 footer { margin-top: 2.5rem; font-size: .85em; color: #6e6e6e; }
 @media (max-width: 36rem) {
   th, td { padding: .25rem .3rem; }
@@ -65,6 +68,27 @@ def paragraph(text: str) -> str:
         '<p>P &lt; N</p>'
     """
     return f"<p>{escape(text)}</p>"
+
+
+def link(target: str, text: str) -> str:
+    """A paragraph that leads to another page, by a path from this one.
+
+    Example:
+        >>> link("markov/markov.html", "More")
+        '<p><a href="markov/markov.html">More</a></p>'
+    """
+    return f'<p><a href="{escape(target)}">{escape(text)}</a></p>'
+
+
+def commands(pairs: Sequence[tuple[str, str]]) -> str:
+    """Commands to type, each with what it does.
+
+    Example:
+        >>> commands([("make docs", "the documentation")])
+        '<dl><dt><code>make docs</code></dt><dd>the documentation</dd></dl>'
+    """
+    rows = "".join(f"<dt><code>{escape(typed)}</code></dt><dd>{escape(does)}</dd>" for typed, does in pairs)
+    return f"<dl>{rows}</dl>"
 
 
 def figure(image: str | Path, caption: str, *, alternative: str) -> str:

@@ -1,0 +1,199 @@
+"""The Dynamics view on the page: its controls, and what stands where."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import marimo as mo
+import numpy as np
+
+from . import dynamics_pictures as pictures
+from ._turn import turn
+from .dynamics_code import code_of
+from .dynamics_steps import DiagramStepper, Judgement, diagram_for
+from .dynamics_view import CONTEXTS, MOST_FEATURES, DynamicsChoice, picture_of, table_text
+from .learning_page import slider
+from .page import card, code, columns, numbers, problem, progress, write_link
+from .uploads import LARGEST_FILE, table
+
+FEATURES = {"the paper's": "paper", "random": "random", "my own table": "table"}
+ROLES = {"m_o, output": "o", "m_v, value": "v", "m_q, query": "q", "m_k, key": "k"}
+# While a reader moves sliders the diagram waits, so that they answer at once: so many seconds after the last move.
+PAUSE = 0.8
+
+EXAMPLE_TABLE = """o +-+|+-
+v ++-|-+
+q -++|++
+k +--|-+"""
+
+
+@dataclass
+class Pace:
+    """What a page remembers between its runs: the last tick it worked on, and when its reader last moved something.
+
+    Fields:
+        tick: the value of the last tick.
+        moved: on the clock of `time.monotonic`.
+        judgement: the longer look that is under way, if any.
+    """
+
+    tick: str = ""
+    moved: float = 0.0
+    judgement: Judgement | None = None
+
+
+def beta_slider(values: dict[str, Any], beta: float) -> Any:
+    """β over the range of the diagram, with the β of a link or a click among its steps.
+
+    Arguments:
+        values: of the controls, by name.
+    """
+    low, high = sorted((values["lowest"], values["highest"]))
+    steps = np.round(np.linspace(low, high, 601), 6).tolist()
+    return slider("β", steps, beta)
+
+
+def controls(choice: DynamicsChoice) -> Any:
+    """What a reader chooses besides β."""
+    return mo.ui.dictionary(
+        {
+            "features": _choice_of(FEATURES, choice.features, "features"),
+            "table": mo.ui.text_area(choice.table or EXAMPLE_TABLE, label="signs", rows=5, debounce=600),
+            "feature_count": mo.ui.slider(1, MOST_FEATURES, 1, value=choice.feature_count, label="features M", show_value=True),
+            "bits": mo.ui.slider(2, 12, 1, value=choice.bits, label="semantic bits", show_value=True),
+            "feature_seed": mo.ui.number(0, 2**32 - 1, 1, value=choice.feature_seed, label="seed of features"),
+            "gamma": slider("γ", (float(number) for number in range(0, 401, 5)), choice.gamma),
+            "epsilon": slider("ε", (number / 200 for number in range(41)), choice.epsilon),
+            "context": _choice_of({str(one): one for one in CONTEXTS}, choice.context, "context L"),
+            "role": _choice_of(ROLES, choice.role, "look at"),
+            "component": mo.ui.slider(1, MOST_FEATURES, 1, value=choice.component, label="component", show_value=True),
+            "against": mo.ui.slider(0, MOST_FEATURES, 1, value=choice.against, label="against (0: the next step)", show_value=True),
+            "start": mo.ui.number(0, 2**32 - 1, 1, value=choice.start, label="seed of the start"),
+            "lowest": mo.ui.number(0.0, 20.0, 0.01, value=choice.between[0], label="diagram from β ="),
+            "highest": mo.ui.number(0.0, 20.0, 0.01, value=choice.between[1], label="to"),
+        }
+    )
+
+
+def upload() -> Any:
+    """Where a reader hands in a table of signs."""
+    return mo.ui.file(filetypes=[".csv", ".npz"], max_size=LARGEST_FILE, label="signs from a file (csv, npz)")
+
+
+def switches() -> Any:
+    """What goes on by itself, and can be stopped."""
+    return mo.ui.dictionary(
+        {
+            "refine": mo.ui.switch(value=True, label="refine the diagram"),
+            "longer": mo.ui.switch(value=False, label="look longer at the regime"),
+        }
+    )
+
+
+def chosen(values: dict[str, Any], beta: float, own: Any) -> DynamicsChoice:
+    """The choice that the controls say; what is wrong with them is a ValueError with a sentence.
+
+    Arguments:
+        values: of the controls, by name.
+        beta: of its slider.
+        own: the files that were handed in.
+    """
+    given = dict(values)
+    given["between"] = (given.pop("lowest"), given.pop("highest"))
+    if given["features"] != "table":
+        given["table"] = ""
+    elif own:
+        given["table"] = table_text(table(own[0].name, own[0].contents))
+    if given["features"] != "random":
+        usual = DynamicsChoice()
+        given |= {name: getattr(usual, name) for name in ("feature_count", "bits", "feature_seed")}
+    return DynamicsChoice.nearest(beta=beta, **given)
+
+
+def shown(elements: Any, beta: Any, uploaded: Any, switches: Any, pace: Pace, address: Any) -> mo.Html:
+    """Controls beside numbers, orbit, phase plane, spectrum and code, or a sentence about what is wrong."""
+    panel = _panel(elements, beta, uploaded, switches)
+    try:
+        choice = chosen(elements.value, beta.value, uploaded.value)
+        picture = picture_of(choice)
+    except ValueError as error:
+        return columns(panel, problem(str(error)))
+    write_link(address, "Dynamics", choice)
+    figures = [
+        card("orbit", pictures.orbit_figure(picture, height=320), lambda: pictures.orbit_table(picture)),
+        card("phase-plane", pictures.plane_figure(picture, height=320), lambda: pictures.plane_table(picture)),
+        card("spectrum", pictures.spectrum_figure(picture, height=320), lambda: pictures.spectrum_table(picture)),
+    ]
+    strip = numbers([("β", f"{choice.beta:.4f}"), *pictures.numbers_of(picture, pace.judgement)])
+    return columns(panel, mo.vstack([strip, mo.hstack(figures, widths="equal", gap=0.5), code(code_of(choice))], gap=0.4))
+
+
+def advanced(pace: Pace, choice: DynamicsChoice, tick: str, refine: bool, longer: bool) -> tuple[DiagramStepper, bool]:
+    """The diagram of a choice, a slice further where it is time for one, and whether there is more to do.
+
+    Arguments:
+        pace: what the page remembers.
+        tick: the value of the page's clock: nothing is computed between its ticks, and a closed page has none.
+        refine: whether the reader wants the diagram to refine.
+        longer: whether the reader wants a longer look at the regime.
+    """
+    stepper = diagram_for(choice)
+    if longer and (pace.judgement is None or pace.judgement.choice != choice):
+        pace.judgement = Judgement(choice)
+    elif not longer:
+        pace.judgement = None
+    ticked, pace.tick = tick != pace.tick, tick
+    quiet = time.monotonic() - pace.moved > PAUSE
+    # Whoever moves a slider comes first: a slice is left for the next tick rather than waited for.
+    if ticked and quiet and not turn.locked():
+        if pace.judgement is not None and not pace.judgement.done:
+            pace.judgement.advance()
+        elif refine and not stepper.done:
+            stepper.advance()
+    waiting = pace.judgement is not None and not pace.judgement.done
+    return stepper, waiting or (refine and not stepper.done)
+
+
+def diagram(
+    elements: Any, beta: Any, uploaded: Any, switches: Any, pace: Pace, tick: str, go_to: Any
+) -> tuple[mo.Html | None, bool]:
+    """The orbit diagram as far as it is there, and whether there is more to do; a click goes to its β."""
+    try:
+        choice = chosen(elements.value, beta.value, uploaded.value)
+    except ValueError:  # said beside the controls
+        return None, False
+    stepper, waits = advanced(pace, choice, tick, switches.value["refine"], switches.value["longer"])
+    words = f"{stepper.level} of {stepper.columns} columns" if stepper.level else "the first columns are coming"
+    parts = [progress("diagram", stepper.fraction, words)]
+    if pace.judgement is not None:
+        parts.append(progress("judgement", pace.judgement.fraction, _looked(pace.judgement)))
+    if stepper.level:
+        found = stepper.picture
+        figure = pictures.diagram_figure(found, choice)
+        parts.append(
+            card("orbit-diagram", figure, lambda: pictures.diagram_table(found), lambda point: go_to(float(point["x"])))
+        )
+    return mo.vstack(parts, gap=0.2), waits
+
+
+def _looked(judgement: Judgement) -> str:
+    steps = f"{judgement.steps:,} steps".replace(",", " ")
+    return f"longer look: {steps}" + ("" if judgement.verdict is None else f", {judgement.verdict.name}")
+
+
+def _panel(elements: Any, beta: Any, uploaded: Any, switches: Any) -> mo.Html:
+    """The controls, in the order in which one reaches for them."""
+    own = {"random": ("feature_count", "bits", "feature_seed"), "table": ("table",), "paper": ()}
+    names = ("gamma", "epsilon", "context", "features", *own[elements.value["features"]])
+    files = [uploaded] if elements.value["features"] == "table" else []
+    rest = [elements[name] for name in ("role", "component", "against", "start")]
+    span = mo.hstack([elements["lowest"], elements["highest"]], justify="start", gap=0.5)
+    return mo.vstack([beta, *(elements[name] for name in names), *files, *rest, span, *switches.elements.values()], gap=0.6)
+
+
+def _choice_of(words: dict[str, Any], value: Any, label: str) -> Any:
+    """A menu of words that stand for values."""
+    word = next(word for word, meant in words.items() if meant == value)
+    return mo.ui.dropdown(words, value=word, label=label, allow_select_none=False)

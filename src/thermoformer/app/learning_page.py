@@ -1,0 +1,137 @@
+"""The Learning view on the page: its controls, and what stands where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import marimo as mo
+import numpy as np
+
+from . import learning_pictures as pictures
+from .learning_view import (
+    MOST_HEADS,
+    MOST_LAYERS,
+    TEMPERATURE_RANGE,
+    TRAIN_SIZES,
+    WIDTH_RANGE,
+    LearningChoice,
+    code_of,
+    picture_of,
+    picture_of_arrays,
+)
+from .page import card, code, columns, numbers, problem, write_link
+from .uploads import LARGEST_FILE, attentioned_inputs
+
+NONE = "–"
+KINDS = (NONE, "good", "uniform", "random")
+
+
+def controls(choice: LearningChoice) -> Any:
+    """What a reader chooses."""
+    kinds = [[*layer, *[NONE] * MOST_HEADS][:MOST_HEADS] for layer in [*choice.kinds, *[()] * MOST_LAYERS][:MOST_LAYERS]]
+    widths = np.unique(np.round(np.geomspace(*WIDTH_RANGE, 60)).astype(int)).tolist()
+    temperatures = [float(f"{value:.2g}") for value in np.geomspace(*TEMPERATURE_RANGE, 51)]
+    return mo.ui.dictionary(
+        {
+            "width": slider("width N", widths, choice.width),
+            "temperature": slider("temperature τ", temperatures, choice.temperature),
+            "perpendicular_noise": slider("noise across σ⊥", tenths(50), choice.perpendicular_noise),
+            "parallel_noise": slider("noise along σ∥", tenths(50), choice.parallel_noise),
+            "stay_probability": slider("stay probability", (number / 50 for number in range(51)), choice.stay_probability),
+            "train": mo.ui.dropdown(
+                [str(size) for size in TRAIN_SIZES], value=str(choice.train), label="training examples", allow_select_none=False
+            ),
+            "layers": mo.ui.array([mo.ui.array([_kind(kind) for kind in layer]) for layer in kinds]),
+            "seed": mo.ui.number(0, 2**32 - 1, 1, value=choice.seed, label="seed"),
+        }
+    )
+
+
+def upload() -> Any:
+    """Where a reader hands in arrays."""
+    return mo.ui.file(filetypes=[".npz", ".csv"], max_size=LARGEST_FILE, label="my own arrays (npz, csv)")
+
+
+def slider(label: str, steps: Iterable[float], value: float) -> Any:
+    """A slider over given steps, with the value of a link among them."""
+    known = list(steps)
+    whole = all(isinstance(step, int) for step in known)
+    places = sorted({*known, value if whole else float(value)})
+    return mo.ui.slider(steps=places, value=value, label=label, show_value=True, full_width=True)
+
+
+def tenths(count: int) -> list[float]:
+    """0, 0.1, 0.2 and so on.
+
+    Example:
+        >>> tenths(3)
+        [0.0, 0.1, 0.2, 0.3]
+    """
+    return [number / 10 for number in range(count + 1)]
+
+
+def chosen(values: dict[str, Any]) -> LearningChoice:
+    """The choice that the controls say; what is wrong with them is a ValueError with a sentence.
+
+    Arguments:
+        values: of the controls, by name.
+    """
+    layers = [[kind for kind in layer if kind != NONE] for layer in values["layers"]]
+    if not layers[0] and any(layers):
+        layers = layers[1:]
+    named = tuple("+".join(layer) for layer in layers if layer)
+    return LearningChoice(**{**values, "train": int(values["train"]), "layers": named})
+
+
+def shown(elements: Any, uploaded: Any, address: Any) -> mo.Html:
+    """The whole view: controls beside numbers and figures, or a sentence about what is wrong."""
+    own = uploaded.value
+    panel = _panel(elements, uploaded)
+    try:
+        if own:
+            picture, lines = _of_file(own[0].name, own[0].contents, elements.value), None
+        else:
+            choice = chosen(elements.value)
+            picture, lines = picture_of(choice), code_of(choice)
+            write_link(address, "Learning", choice)
+    except ValueError as error:
+        return columns(panel, problem(str(error)))
+    figures = [
+        card("accuracy", pictures.accuracy_figure(picture), lambda: pictures.accuracy_table(picture)),
+        card("order-parameter", pictures.order_figure(picture), lambda: pictures.order_table(picture)),
+        card("paths", pictures.paths_figure(picture), lambda: pictures.paths_table(picture)),
+        card("kernel", pictures.kernel_figure(picture), lambda: pictures.kernel_table(picture)),
+        card("label-overlap", pictures.overlap_figure(picture), lambda: pictures.overlap_table(picture)),
+    ]
+    rows = [mo.hstack(figures[:2], widths="equal", gap=0.5), mo.hstack(figures[2:], widths="equal", gap=0.5)]
+    rest = [] if lines is None else [code(lines)]
+    return columns(panel, mo.vstack([numbers(pictures.numbers_of(picture)), *rows, *rest], gap=0.4))
+
+
+def _of_file(name: str, content: bytes, values: dict[str, Any]) -> Any:
+    xi, labels, heads = attentioned_inputs(name, content)
+    return picture_of_arrays(
+        xi, labels, heads, width=values["width"], temperature=values["temperature"], seed=values["seed"]
+    )
+
+
+def _panel(elements: Any, uploaded: Any) -> mo.Html:
+    names = ("width", "temperature", "perpendicular_noise", "parallel_noise", "stay_probability", "train")
+    rows = [
+        mo.hstack([mo.md(f"layer {number}"), *layer], justify="start", gap=0.3)
+        for number, layer in enumerate(elements["layers"], 1)
+    ]
+    own = mo.accordion({"My own arrays": mo.vstack([uploaded, mo.md(_FORMS)])})
+    return mo.vstack([*(elements[name] for name in names), *rows, elements["seed"], own], gap=0.7)
+
+
+_FORMS = """
+npz: `xi` [example, path, feature] and `y` [example]; or `x` [example, token, feature], `attention_1`, `attention_2`, …
+[example, head, query, key] and `y`. csv: a row per example, a column `label`, and a column per feature, named
+`path.feature` where there are several paths. Half of the examples are for training. Nothing leaves this machine.
+"""
+
+
+def _kind(kind: str) -> Any:
+    return mo.ui.dropdown(list(KINDS), value=kind, allow_select_none=False)

@@ -1,0 +1,179 @@
+"""What both views of the page share: where it opens, cards with a figure and its files, sentences, links."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import marimo as mo
+import numpy as np
+import plotly.graph_objects as go
+
+from .dynamics_view import DynamicsChoice
+from .learning_view import LearningChoice
+from .links import from_link, to_link
+
+VIEWS = ("Learning", "Dynamics")
+# Names of a view's choice in the address begin with the view's.
+_PREFIXES = {"Learning": "learning.", "Dynamics": "dynamics."}
+
+STYLE = """<style>
+.tf-title { font-size: 1.5rem; font-weight: 650; margin: 0; letter-spacing: -0.01em; }
+.tf-line { color: #555; margin: 0.1rem 0 0 0; }
+.tf-numbers { display: flex; flex-wrap: wrap; gap: 0.4rem 1.8rem; padding: 0.5rem 0; }
+.tf-number { display: flex; flex-direction: column; }
+.tf-number span { color: #666; font-size: 0.8rem; }
+.tf-number b { font-size: 1.05rem; font-variant-numeric: tabular-nums; }
+.tf-problem { border-left: 4px solid #D55E00; background: #FDF3EC; padding: 0.5rem 0.8rem; margin: 0.3rem 0; }
+.tf-progress { color: #666; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
+.tf-progress progress { width: 12rem; vertical-align: middle; margin-right: 0.6rem; accent-color: #0072B2; }
+</style>"""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Where the page opens, as its address says.
+
+    Fields:
+        view: "Learning" or "Dynamics".
+        learning: the choice of that view.
+        dynamics: the choice of that view.
+        problems: a sentence for each value of the address that could not be taken.
+    """
+
+    view: str
+    learning: LearningChoice
+    dynamics: DynamicsChoice
+    problems: tuple[str, ...]
+
+
+def opening(address: Mapping[str, Any]) -> Opening:
+    """Reads an address.
+
+    Arguments:
+        address: text by name, what stands behind the question mark.
+
+    Example:
+        >>> found = opening({"view": "Dynamics", "dynamics.beta": "1.28", "learning.width": "wide"})
+        >>> found.view, found.dynamics.beta, found.problems
+        ('Dynamics', 1.28, ("width: got 'wide'; expected a number; 10.0 is taken",))
+    """
+    choices, problems = {}, []
+    for view, usual in (("Learning", LearningChoice()), ("Dynamics", DynamicsChoice())):
+        given = {name.removeprefix(_PREFIXES[view]): text for name, text in _starting(address, _PREFIXES[view])}
+        choices[view], found = from_link(usual, given)
+        problems += found
+    view = address.get("view", VIEWS[0])
+    if view not in VIEWS:
+        problems.append(f"view: got {str(view)[:20]!r}; expected Learning or Dynamics; {VIEWS[0]} is taken")
+        view = VIEWS[0]
+    return Opening(view, choices["Learning"], choices["Dynamics"], tuple(problems))
+
+
+def write_link(address: Any, view: str, choice: Any) -> None:
+    """Puts a view and its choice into the address, so that a reload or a copy of it comes back to the same picture.
+
+    Arguments:
+        address: marimo's query parameters.
+        view: whose choice it is.
+        choice: what is shown.
+    """
+    prefix = _PREFIXES[view]
+    wanted = {prefix + name: text for name, text in to_link(choice).items()} | {"view": view}
+    for name in [name for name, _ in _starting(address, prefix) if name not in wanted]:
+        address.remove(name)
+    for name, text in wanted.items():
+        if address.get(name) != text:
+            address.set(name, text)
+
+
+def _starting(address: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
+    return [(name, address[name]) for name in address if name.startswith(prefix)]
+
+
+def heading(view: Any, problems: Iterable[str]) -> mo.Html:
+    """The title, the switch between views, and what was wrong with the address."""
+    title = '<p class="tf-title">thermoformer</p><p class="tf-line">The statistical mechanics of attention, live.</p>'
+    return mo.vstack([mo.Html(STYLE + title), view, problem(problems)], gap=0.3)
+
+
+def columns(panel: Any, rest: Any) -> mo.Html:
+    """Controls at the left, what they say at the right."""
+    return mo.hstack([panel, rest], widths=[1, 4], gap=1.5, align="start")
+
+
+def problem(sentences: str | Iterable[str]) -> mo.Html:
+    """Sentences about what could not be done, where a screen reader says them too."""
+    some = [sentences] if isinstance(sentences, str) else list(sentences)
+    return mo.Html("".join(f'<div class="tf-problem" role="alert">{html.escape(one)}</div>' for one in some))
+
+
+def numbers(pairs: Iterable[tuple[str, str]]) -> mo.Html:
+    """A strip of names and values."""
+    cells = "".join(
+        f'<div class="tf-number"><span>{html.escape(name)}</span><b>{html.escape(value)}</b></div>'
+        for name, value in pairs
+    )
+    return mo.Html(f'<div class="tf-numbers" data-testid="numbers">{cells}</div>')
+
+
+def progress(name: str, fraction: float, words: str) -> mo.Html:
+    """A bar and what it says; full ones stay, so that the page does not jump."""
+    bar = f'<progress value="{fraction:.3f}" max="1" aria-label="{html.escape(name)}"></progress>'
+    return mo.Html(f'<div class="tf-progress" data-testid="{html.escape(name)}">{bar}{html.escape(words)}</div>')
+
+
+def card(
+    name: str, figure: go.Figure, table: Callable[[], dict[str, np.ndarray]], click: Callable[[Any], None] | None = None
+) -> mo.Html:
+    """A figure with what saves it: the picture as a page of its own, and the numbers behind it.
+
+    Arguments:
+        name: of the files.
+        table: columns by name, asked for when they are saved.
+        click: called with the point that was clicked, by axis.
+    """
+    shown = mo.ui.plotly(figure, config=_config(name), on_change=None if click is None else _first(click))
+    saved = [
+        mo.download(lambda: csv_of(table()), f"{name}.csv", "text/csv", label="data"),
+        mo.download(lambda: page_of(figure, name), f"{name}.html", "text/html", label="picture"),
+    ]
+    return mo.vstack([shown, mo.hstack(saved, justify="end", gap=0.3)], gap=0)
+
+
+def csv_of(columns: Mapping[str, np.ndarray]) -> bytes:
+    """Columns of equal length as a csv file.
+
+    Example:
+        >>> csv_of({"width": np.array([1.0, 2.5]), "name": np.array(["a", "b"])}).decode().split()
+        ['width,name', '1.0,a', '2.5,b']
+    """
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True))
+    return stream.getvalue().encode()
+
+
+def page_of(figure: go.Figure, name: str) -> bytes:
+    """A figure as a page that needs nothing else, its script included."""
+    text = figure.to_html(include_plotlyjs=True, full_html=True, config=_config(name))
+    return text.encode()
+
+
+def code(lines: str) -> mo.Html:
+    """The lines behind a picture, to be opened by who wants them."""
+    return mo.accordion({"Show me the code": mo.md(f"```python\n{lines.strip()}\n```")})
+
+
+def _config(name: str) -> dict[str, Any]:
+    drawn = {"format": "png", "filename": name, "scale": 3}
+    return {"displaylogo": False, "responsive": True, "toImageButtonOptions": drawn, "scrollZoom": False}
+
+
+def _first(click: Callable[[Any], None]) -> Callable[[Any], None]:
+    return lambda points: click(points[0]) if points else None
