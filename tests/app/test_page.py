@@ -1,0 +1,300 @@
+"""The explorer in a real browser: what a user sees, moves, clicks, saves and hands in."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.server
+import io
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from chromium import OPTIONS, chromium
+from explorer_process import Explorer, explorer
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra `test`")
+pytest.importorskip("marimo", reason="needs the extra `app`")
+
+# Compilation on a busy machine; what is warm takes a hundredth of it.
+PATIENCE = 120_000
+NUMBERS = "[data-testid=numbers]"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    executable = chromium()
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=executable, args=OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def running(browser):
+    with explorer() as here:
+        yield here
+
+
+class Page:
+    """A page of the explorer, with what went wrong in it and what it asked for."""
+
+    def __init__(self, browser, link: str) -> None:
+        self.context = browser.new_context(viewport={"width": 1500, "height": 1000}, accept_downloads=True)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(PATIENCE)
+        self.asked: list[str] = []
+        self.errors: list[str] = []
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.goto(link)
+        self.page.wait_for_selector(NUMBERS)
+
+    def numbers(self) -> str:
+        return self.page.inner_text(NUMBERS)
+
+    def figures(self) -> list[str]:
+        """What the lines of all figures are drawn as."""
+        return self.page.eval_on_selector_all(
+            ".js-plotly-plot path.js-line, .js-plotly-plot path.point, .js-plotly-plot image",
+            "found => found.map(one => one.getAttribute('d') + one.getAttribute('transform') + one.getAttribute('href'))",
+        )
+
+    def drawn(self, count: int) -> None:
+        """Waits for so many figures."""
+        self.page.wait_for_function("n => document.querySelectorAll('.js-plotly-plot').length >= n", arg=count)
+
+    def slider(self, label: str):
+        return self.page.locator("marimo-slider").filter(has_text=label).get_by_role("slider").first
+
+    def move(self, label: str, key: str = "ArrowRight") -> None:
+        """Moves a slider by a key, and waits for the numbers to change."""
+        before = self.numbers()
+        self.slider(label).focus()
+        self.page.keyboard.press(key)
+        self.until(lambda: self.numbers() != before)
+
+    def until(self, true, seconds: float = 60.0) -> None:
+        """Waits for what is to come about."""
+        end = time.monotonic() + seconds
+        while not true():
+            assert time.monotonic() < end, self.page.inner_text("body")[:2000]
+            self.page.wait_for_timeout(50)
+
+    def go(self, view: str) -> None:
+        self.page.get_by_role("tab", name=view).click()
+
+
+@pytest.fixture
+def opened(browser, running):
+    """Opens pages; whatever the test did, none of them may have failed within or asked anyone else for anything."""
+    pages: list[Page] = []
+
+    def open_page(query: str = "") -> Page:
+        pages.append(Page(browser, running.link + query))
+        return pages[-1]
+
+    yield open_page
+    for page in pages:
+        page.context.close()
+        own = ("data:", "blob:", running.link)
+        assert [url for url in page.asked if not url.startswith(own)] == []
+        assert page.errors == []
+
+
+def test_learning(opened):
+    page = opened()
+    page.drawn(5)
+    numbers, figures = page.numbers(), page.figures()
+    page.move("width N")
+    assert page.numbers() != numbers
+    page.until(lambda: page.figures() != figures)
+    # A slider without a new solution at hand: every width is solved anew.
+    figures = page.figures()
+    page.move("noise across")
+    page.until(lambda: page.figures() != figures)
+    text = page.page.inner_text("body")
+    assert "Traceback" not in text
+
+
+def test_dynamics_and_a_click_in_the_diagram(opened):
+    page = opened("?view=Dynamics")
+    page.drawn(4)
+    figures = page.figures()
+    page.move("β")
+    page.until(lambda: page.figures() != figures)
+    page.page.wait_for_selector(".heatmaplayer image")
+    box = page.page.locator(".heatmaplayer").first.bounding_box()
+    before = page.numbers()
+    across, down = box["x"] + 0.75 * box["width"], box["y"] + 0.5 * box["height"]
+    page.page.mouse.move(across, down)
+    page.page.wait_for_timeout(300)
+    page.page.mouse.click(across, down)
+    page.until(lambda: page.numbers() != before)
+    beta = float(page.numbers().split("β\n")[1].split("\n")[0])
+    assert beta == pytest.approx(1.24 + 0.75 * 0.06, abs=0.004)
+    assert f"dynamics.beta={beta:.3f}"[:-1] in page.page.url
+
+
+def test_the_diagram_refines_until_it_is_stopped(opened):
+    page = opened("?view=Dynamics")
+    share = "() => Number(document.querySelector('[data-testid=diagram] progress')?.value ?? 0)"
+    page.until(lambda: page.page.evaluate(share) > 0)
+    first = page.page.evaluate(share)
+    page.until(lambda: page.page.evaluate(share) > first or first == 1)
+    page.page.get_by_role("switch").first.click()
+    page.page.wait_for_timeout(1500)
+    stopped = page.page.evaluate(share)
+    page.page.wait_for_timeout(2500)
+    assert page.page.evaluate(share) == stopped
+
+
+def test_the_state_survives_a_reload(opened):
+    page = opened("?learning.temperature=0.1&learning.layers=good,random")
+    page.move("width N")
+    numbers, url = page.numbers(), page.page.url
+    assert "learning.width=" in url and "learning.layers=good" in url
+    page.page.reload()
+    page.page.wait_for_selector(NUMBERS)
+    assert page.numbers() == numbers
+    other = opened("?" + url.split("?")[1])
+    assert other.numbers() == numbers
+
+
+def test_a_link_that_says_nonsense(opened):
+    page = opened("?learning.width=wide&view=Elsewhere")
+    said = page.page.locator("[role=alert]").all_inner_texts()
+    assert any("width: got 'wide'; expected a whole number" in text for text in said)
+    assert any("view: got 'Elsewhere'" in text for text in said)
+
+
+def test_figures_and_their_data_are_saved(opened, tmp_path):
+    page = opened()
+    page.drawn(5)
+    with page.page.expect_download() as download:
+        page.page.get_by_role("link", name="data").or_(page.page.get_by_role("button", name="data")).first.click()
+    file = tmp_path / "accuracy.csv"
+    download.value.save_as(file)
+    rows = np.genfromtxt(file, delimiter=",", names=True, dtype=None, encoding="utf-8")
+    assert len(rows) >= 8 and "width" in rows.dtype.names
+    with page.page.expect_download() as download:
+        page.page.get_by_role("link", name="picture").or_(page.page.get_by_role("button", name="picture")).first.click()
+    file = tmp_path / "accuracy.html"
+    download.value.save_as(file)
+    alone = page.context.new_page()
+    alone.goto(f"file://{file}")
+    alone.wait_for_selector(".js-plotly-plot .main-svg")
+
+
+def test_show_me_the_code(opened):
+    page = opened()
+    page.page.get_by_text("Show me the code").click()
+    page.page.wait_for_selector("text=from thermoformer.learning import")
+
+
+def hand_in(page: Page, name: str, content: bytes) -> None:
+    page.page.locator("input[type=file]").first.set_input_files(
+        files=[{"name": name, "mimeType": "application/octet-stream", "buffer": content}]
+    )
+
+
+def test_a_users_own_arrays(opened):
+    page = opened()
+    page.page.get_by_text("My own arrays").click()
+    hand_in(page, "mine.csv", b"label,one.a\n1,x\n")
+    page.page.wait_for_selector("text=file: got 'x' in row 1, column 2; expected a finite number")
+    assert "Traceback" not in page.page.inner_text("body")
+    page.page.get_by_text("My own arrays").click()
+    generator, stream = np.random.default_rng(0), io.BytesIO()
+    xi = generator.normal(size=(120, 3, 5))
+    np.savez(stream, xi=xi, y=np.sign(xi[:, 0, 0]))
+    hand_in(page, "mine.npz", stream.getvalue())
+    page.page.wait_for_selector(NUMBERS)
+    page.drawn(5)
+
+
+FOREIGN = """<!doctype html><title>waiting</title><script>
+const target = "127.0.0.1:PORT";
+const tried = {};
+async function all() {
+  try { await fetch(`http://${target}/`, {method: "GET"}); tried.read = "passed"; } catch (error) { tried.read = "refused"; }
+  try {
+    const sent = await fetch(`http://${target}/api/kernel/set_ui_element_value`, {method: "POST", body: "{}"});
+    tried.post = sent.ok ? "passed" : "refused";
+  } catch (error) { tried.post = "refused"; }
+  tried.socket = await new Promise(done => {
+    const socket = new WebSocket(`ws://${target}/ws?session_id=s_zzzzzz`);
+    socket.onopen = () => done("passed");
+    socket.onerror = () => done("refused");
+  });
+  tried.script = await new Promise(done => {
+    const tag = document.createElement("img");
+    tag.onload = () => done("passed");
+    tag.onerror = () => done("refused");
+    tag.src = `http://${target}/favicon.ico`;
+    document.body.append(tag);
+  });
+  const frame = document.createElement("iframe");
+  frame.src = `http://${target}/`;
+  document.body.append(frame);
+  document.title = JSON.stringify(tried);
+}
+addEventListener("load", all);
+</script><body></body>"""
+
+
+def test_another_origin_cannot_drive_it(browser, running, tmp_path):
+    (tmp_path / "index.html").write_text(FOREIGN.replace("PORT", str(running.port)))
+    handler = functools.partial(Quiet, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_address[1]}/")
+        page.wait_for_function("document.title != 'waiting'", timeout=PATIENCE)
+        assert page.title() == '{"read":"refused","post":"refused","socket":"refused","script":"refused"}'
+        page.wait_for_timeout(1000)
+        assert all("thermoformer" not in frame.content() for frame in page.frames[1:] if not frame.is_detached())
+        page.close()
+        server.shutdown()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Says nothing of what it serves."""
+
+    def log_message(self, *_) -> None:
+        """No word."""
+
+
+def spent(here: Explorer) -> float:
+    """Seconds of processor time of the explorer."""
+    fields = Path(f"/proc/{here.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def test_a_closed_page_stops_computing(browser):
+    """Of a fresh explorer, whose diagram is far from complete when the page goes."""
+    with explorer() as here:
+        page = Page(browser, here.link + "?view=Dynamics&dynamics.gamma=200")
+        share = "() => Number(document.querySelector('[data-testid=diagram] progress')?.value ?? 0)"
+        page.until(lambda: page.page.evaluate(share) > 0, seconds=180)
+        assert page.page.evaluate(share) < 1
+        page.context.close()
+        time.sleep(12)  # until the page is forgotten
+        before = spent(here)
+        time.sleep(4)
+        assert spent(here) - before < 0.4
+
+
+def test_ten_pages_at_once(browser, running):
+    """Each with a diagram under way; every one answers."""
+    with contextlib.ExitStack() as all_pages:
+        pages = []
+        for number in range(10):
+            page = Page(browser, running.link + f"?view=Dynamics&dynamics.start={number % 3}")
+            all_pages.callback(page.context.close)
+            pages.append(page)
+        for page in pages:
+            page.move("β")
+        assert all(page.errors == [] for page in pages)
