@@ -93,6 +93,7 @@ def _(
     go_to_beta,
     mo,
     pace,
+    page,
     say_work_waits,
     switches,
     view,
@@ -103,7 +104,7 @@ def _(
         dynamics_controls, beta, dynamics_upload, switches, pace, _tick, go_to_beta
     )
     say_work_waits(_waits)
-    mo.vstack([_picture, clock])
+    mo.vstack([_picture, page.unseen(clock)])
     return
 
 

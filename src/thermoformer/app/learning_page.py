@@ -17,6 +17,7 @@ from .learning_view import (
     WIDTH_RANGE,
     LearningChoice,
     code_of,
+    numbers_of,
     picture_of,
     picture_of_arrays,
 )
@@ -106,7 +107,7 @@ def shown(elements: Any, uploaded: Any, address: Any) -> mo.Html:
     ]
     rows = [mo.hstack(figures[:2], widths="equal", gap=0.5), mo.hstack(figures[2:], widths="equal", gap=0.5)]
     rest = [] if lines is None else [code(lines)]
-    return columns(panel, mo.vstack([numbers(pictures.numbers_of(picture)), *rows, *rest], gap=0.4))
+    return columns(panel, mo.vstack([numbers(numbers_of(picture)), *rows, *rest], gap=0.4))
 
 
 def _of_file(name: str, content: bytes, values: dict[str, Any]) -> Any:

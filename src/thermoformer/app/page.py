@@ -31,6 +31,7 @@ STYLE = """<style>
 .tf-problem { border-left: 4px solid #D55E00; background: #FDF3EC; padding: 0.5rem 0.8rem; margin: 0.3rem 0; }
 .tf-progress { color: #666; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
 .tf-progress progress { width: 12rem; vertical-align: middle; margin-right: 0.6rem; accent-color: #0072B2; }
+.tf-unseen { height: 0; overflow: hidden; visibility: hidden; }
 </style>"""
 
 
@@ -125,6 +126,11 @@ def progress(name: str, fraction: float, words: str) -> mo.Html:
     """A bar and what it says; full ones stay, so that the page does not jump."""
     bar = f'<progress value="{fraction:.3f}" max="1" aria-label="{html.escape(name)}"></progress>'
     return mo.Html(f'<div class="tf-progress" data-testid="{html.escape(name)}">{bar}{html.escape(words)}</div>')
+
+
+def unseen(element: Any) -> mo.Html:
+    """An element that does its work without being seen."""
+    return mo.Html("" if element is None else f'<div class="tf-unseen">{mo.as_html(element).text}</div>')
 
 
 def card(

@@ -23,6 +23,12 @@ FORGOTTEN = 10
 LOOPBACK = "127.0.0.1"
 # Characters of a token, which is all that stands between a network and this machine.
 SHORTEST_TOKEN = 16
+# marimo's figures ask a distant server for MathJax, which none of ours needs; a script that the page seems to have
+# tried already, and that is no script, keeps them from asking.
+HEAD = (
+    '<script type="text/plain" data-status="error" '
+    'src="https://cdn.jsdelivr.net/npm/mathjax-full@3.2.2/es5/tex-mml-svg.min.js"></script>'
+)
 _MISSING = "the explorer needs marimo, plotly and uvicorn: pip install 'thermoformer[app]'"
 
 
@@ -147,7 +153,9 @@ def _application(token: str) -> Application:
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(_MISSING) from error
     # The code of the page stays here: the page itself shows the lines that matter.
-    pages = marimo.create_asgi_app(quiet=True, include_code=False, token=token or None, session_ttl=FORGOTTEN)
+    pages = marimo.create_asgi_app(
+        quiet=True, include_code=False, token=token or None, session_ttl=FORGOTTEN, html_head=HEAD
+    )
     built: Any = pages.with_app(path="/", root=str(NOTEBOOK)).build()
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -174,3 +182,12 @@ def _when_up(server: Any, link: str, browser: bool, started: Callable[[str], Any
         started(link)
     if browser:
         webbrowser.open(link)
+    _warm()
+
+
+def _warm() -> None:
+    """Compiles what both views open with, while the reader still reads."""
+    from . import dynamics_view, learning_view
+
+    learning_view.warm()
+    dynamics_view.warm()
