@@ -6,6 +6,8 @@ Rooms are imported inside the commands, so that `thermoformer --help` does not w
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -368,6 +370,9 @@ def explore(
             screen.print(Text(f"Explorer: {link}  (Ctrl-C stops it)"), soft_wrap=True)
 
         serve(place, browser=browser, started=say)
+    # A computation that nobody waits for any more may be under way in a thread; it would hold up, or break, a usual end.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 @app.command()

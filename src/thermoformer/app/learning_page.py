@@ -120,7 +120,7 @@ def _of_file(name: str, content: bytes, values: dict[str, Any]) -> Any:
 def _panel(elements: Any, uploaded: Any) -> mo.Html:
     names = ("width", "temperature", "perpendicular_noise", "parallel_noise", "stay_probability", "train")
     rows = [
-        mo.hstack([mo.md(f"layer {number}"), *layer], justify="start", gap=0.3)
+        mo.vstack([mo.md(f"heads of layer {number}"), mo.hstack(list(layer), justify="start", gap=0.2)], gap=0.1)
         for number, layer in enumerate(elements["layers"], 1)
     ]
     own = mo.accordion({"My own arrays": mo.vstack([uploaded, mo.md(_FORMS)])})
