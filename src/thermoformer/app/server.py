@@ -150,6 +150,9 @@ def _listening(place: Place) -> socket.socket:
 def _application(token: str) -> Application:
     try:
         import marimo
+
+        # Here and now: two pages that opened at once would import them in two threads, each a part of them.
+        from . import dynamics_page, learning_page  # noqa: F401
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(_MISSING) from error
     # The code of the page stays here: the page itself shows the lines that matter.
