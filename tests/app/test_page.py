@@ -56,15 +56,15 @@ class Page:
         return self.page.inner_text(NUMBERS)
 
     def figures(self) -> list[str]:
-        """What the lines of all figures are drawn as."""
-        return self.page.eval_on_selector_all(
-            ".js-plotly-plot path.js-line, .js-plotly-plot path.point, .js-plotly-plot image",
-            "found => found.map(one => one.getAttribute('d') + one.getAttribute('transform') + one.getAttribute('href'))",
+        """What the lines, points and images of all figures are drawn as; locators look into marimo's components."""
+        drawn = self.page.locator(".js-plotly-plot").locator("path.js-line, path.point, image")
+        return drawn.evaluate_all(
+            "found => found.map(one => ['d', 'transform', 'href'].map(name => one.getAttribute(name)).join())"
         )
 
     def drawn(self, count: int) -> None:
         """Waits for so many figures."""
-        self.page.wait_for_function("n => document.querySelectorAll('.js-plotly-plot').length >= n", arg=count)
+        self.until(lambda: self.page.locator(".js-plotly-plot .main-svg").count() >= count)
 
     def slider(self, label: str):
         return self.page.locator("marimo-slider").filter(has_text=label).get_by_role("slider").first
