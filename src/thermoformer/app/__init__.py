@@ -1,0 +1,1 @@
+"""The explorer: both theories in the browser."""
