@@ -19,15 +19,15 @@ from ..dynamics.plan import Plan
 from ..dynamics.survey import survey
 from ..dynamics.window_lanes import MeanFieldLanes, WindowState, newest_entry
 from ._turn import turn
-from .dynamics_view import DynamicsChoice, exponents_of, model_of, start_of
+from .dynamics_view import DynamicsChoice, exponents_of, model_of, setup_code, start_of
 
 # Values of β side by side: one shape, so one compiled program for every slice.
 SLICE = 64
-DIAGRAM_STEPS, DIAGRAM_TRANSIENT, DIAGRAM_PERIOD = 2_000, 4_000, 256
+DIAGRAM_STEPS, DIAGRAM_TRANSIENT, DIAGRAM_PERIOD = 2_000, 6_000, 256
 # A look at the first slice finds the range of the bins.
 PILOT_STEPS, PILOT_TRANSIENT, MARGIN = 400, 1_000, 0.03
 # A verdict of the longer look averages over so many steps; between verdicts the orbit runs on in slices.
-VERDICT_STEPS, VERDICT_PERIOD, WAIT_SLICE = 20_000, 2_000, 80_000
+VERDICT_STEPS, VERDICT_PERIOD, WAIT_SLICE = 20_000, 2_000, 320_000
 UNFINISHED = ("chaos", "hyperchaos", "undecided")
 
 
@@ -55,7 +55,9 @@ class _ShownField(MeanField):
 
     def lanes(self, parameters: Mapping[str, np.ndarray], state: Window) -> MeanFieldLanes:
         plain = super().lanes(parameters, state)
-        return _ShownLanes(**{part.name: getattr(plain, part.name) for part in dataclasses.fields(plain)}, role=self.role)
+        return _ShownLanes(
+            **{part.name: getattr(plain, part.name) for part in dataclasses.fields(plain)}, role=self.role
+        )
 
 
 def shown_model(choice: DynamicsChoice) -> MeanField:
@@ -100,6 +102,9 @@ class DiagramStepper:
         columns: of the finest level, 64 times a power of two.
         bins: of the chosen magnetisation.
 
+    Fields:
+        limits: the range of the bins; none before the first slice.
+
     Example:
         >>> stepper = DiagramStepper(DynamicsChoice(), columns=128)
         >>> stepper.advance()
@@ -115,7 +120,7 @@ class DiagramStepper:
         self._model, self._start = shown_model(choice), start_of(choice)
         self._slices = order.reshape(-1, SLICE)
         self._found: dict[int, dict[str, np.ndarray]] = {}
-        self._limits: tuple[float, float] | None = None
+        self.limits: tuple[float, float] | None = None
         self._mine = threading.Lock()
         self._picture: DiagramPicture | None = None
 
@@ -127,10 +132,10 @@ class DiagramStepper:
             number = len(self._found)
             betas = self._all[self._slices[number]]
             with turn:
-                limits = self._limits or self._look(betas)
+                limits = self.limits or self._look(betas)
                 found = self._columns(betas, limits, DIAGRAM_STEPS, DIAGRAM_TRANSIENT)
             names = ("density", "exponents", "regime", "period")
-            self._limits, self._picture = limits, None
+            self.limits, self._picture = limits, None
             self._found[number] = {name: found[name].values for name in names}
 
     @property
@@ -206,8 +211,8 @@ class DiagramStepper:
         parts = {
             name: np.concatenate([found[name] for found in self._found.values()])[order] for name in self._found[0]
         }
-        assert self._limits is not None  # since the first slice
-        edges = np.linspace(*self._limits, self._bins + 1)
+        assert self.limits is not None  # since the first slice
+        edges = np.linspace(*self.limits, self._bins + 1)
         counts = parts["density"].T
         image = counts / np.maximum(counts.sum(axis=0), 1)
         picture = DiagramPicture(
@@ -258,6 +263,61 @@ def _diagram(choice: DynamicsChoice) -> DiagramStepper:
     return DiagramStepper(choice)
 
 
+def diagram_code_of(stepper: DiagramStepper) -> str:
+    """The lines of Python that make all columns of a diagram, and draw it.
+
+    Arguments:
+        stepper: the diagram, after one slice at least: it then knows the range of its bins.
+
+    Example:
+        >>> stepper = DiagramStepper(DynamicsChoice())
+        >>> stepper.advance()
+        >>> "orbit_diagram(" in diagram_code_of(stepper)
+        True
+    """
+    choice, limits = stepper.choice, stepper.limits
+    if limits is None:
+        raise fail("stepper", "a diagram without columns", "one that has advanced")
+    low, high = choice.between
+    bins = len(stepper.bins)
+    numbers = f"steps={DIAGRAM_STEPS}, transient={DIAGRAM_TRANSIENT}"
+    number = choice.component - 1
+    if choice.role == "o":
+        name, exponents = "orbit_diagram", exponents_of(model_of(choice))
+        made = [
+            "diagram = orbit_diagram(",
+            '    model, start, "beta", betas,',
+            f"    {numbers}, k={exponents}, longest_period={DIAGRAM_PERIOD},",
+            f"    show={number}, bins={bins}, limits=limits,",
+            ")",
+            "counts = diagram.density.values",
+        ]
+    else:
+        name = "orbit"
+        made = [
+            "counts = []",
+            "for beta in betas:",
+            f"    path = orbit(model.replace(beta=beta), start, {numbers})",
+            f"    values = path.m_{choice.role}.reshape({DIAGRAM_STEPS}, -1)[:, {number}]",
+            f"    counts.append(np.histogram(values, {bins}, limits)[0])",
+            "counts = np.array(counts)",
+        ]
+    lines = [
+        *setup_code(choice, name),
+        "",
+        f"betas = np.linspace({low!r}, {high!r}, {stepper.columns})",
+        f"limits = {limits!r}",
+        *made,
+        "",
+        "figure, axes = figures.figure_grid(size=(9.0, 4.0))",
+        "shade = np.where(counts > 0, np.log10(np.maximum(counts, 1)), np.nan).T",
+        f'axes[0, 0].imshow(shade, origin="lower", aspect="auto", extent=({low!r}, {high!r}, *limits), cmap="magma_r")',
+        f'axes[0, 0].set(xlabel="β", ylabel="$m_{{{choice.role},{choice.component}}}$")',
+        'figure.savefig("orbit_diagram.png")',
+    ]
+    return "\n".join(lines) + "\n"
+
+
 class Judgement:
     """A longer look at a regime, slice by slice: the rule of `thermoformer.dynamics.regime` with `confirm`.
 
@@ -279,7 +339,7 @@ class Judgement:
         ('periodic', True)
     """
 
-    def __init__(self, choice: DynamicsChoice, *, limit: int = 1_280_000) -> None:
+    def __init__(self, choice: DynamicsChoice, *, limit: int = 2_560_000) -> None:
         if positive_integer("limit", limit) < 2 * VERDICT_STEPS:
             raise fail("limit", limit, f"{2 * VERDICT_STEPS} or more, the steps of the first verdict")
         self.choice, self.limit = choice, limit

@@ -19,7 +19,7 @@ FEATURE_SETS, ROLES, CONTEXTS = ("paper", "random", "table"), ("o", "v", "q", "k
 MOST_FEATURES, MOST_COLUMNS, MOST_POSITIONAL_BITS, MOST_HEADS, LONGEST_TABLE = 6, 64, 4, 4, 20_000
 # Steps before the orbit that is kept, those kept, those that the quick look at exponents averages over, and how far it
 # looks for a return. Together they take a third of what a slider may.
-TRANSIENT, KEPT, QUICK_STEPS, LONGEST_PERIOD, SEGMENT = 20_000, 4_096, 8_000, 1_024, 1_024
+TRANSIENT, KEPT, QUICK_STEPS, LONGEST_PERIOD, SEGMENT = 20_000, 4_096, 16_000, 1_024, 1_024
 # A series that moves by no more than rounding has no frequency.
 STILL = 1e-12
 
@@ -50,8 +50,8 @@ class DynamicsChoice:
     table: str = ""
     feature_count: int = 3
     bits: int = 3
-    feature_seed: int = 0
-    beta: float = 1.266
+    feature_seed: int = 14
+    beta: float = 1.4
     gamma: float = 220.0
     epsilon: float = 0.02
     context: int = 4
@@ -59,7 +59,7 @@ class DynamicsChoice:
     component: int = 1
     against: int = 2
     start: int = 0
-    between: tuple[float, float] = (1.24, 1.3)
+    between: tuple[float, float] = (1.2, 2.6)
 
     def __post_init__(self) -> None:
         one_of("features", self.features, FEATURE_SETS)
@@ -167,9 +167,10 @@ def features_from_table(table: Any, positional_bits: int = 2) -> Features:
     text = table if isinstance(table, str) else table_text(table, positional_bits)
     if len(text) > LONGEST_TABLE:
         raise fail("table", f"{len(text)} characters", f"at most {LONGEST_TABLE}")
-    if len(text.strip().splitlines()) < len(ROLES):
-        raise fail("table", f"{len(text.strip().splitlines())} lines", "a line per pattern: o, v, q and k at least")
-    features = Features.from_table(text)
+    lines = text.strip().splitlines()
+    if len(lines) < len(ROLES):
+        raise fail("table", f"{len(lines)} lines", "a line per pattern, at least one each of o, v, q and k")
+    features = Features.from_table(_only_text(text))
     columns = 0 if features.fractions is None else len(features.fractions)
     for what, count, most in (
         ("features", features.features, MOST_FEATURES),
@@ -180,6 +181,11 @@ def features_from_table(table: Any, positional_bits: int = 2) -> Features:
         if count > most:
             raise fail("table", f"{count} {what}", f"at most {most}")
     return features
+
+
+def _only_text(table: str) -> str:
+    """The table with plain ends of lines: the library takes text without any for the path of a file."""
+    return "\n".join([*table.strip().splitlines(), ""])
 
 
 def table_text(table: Any, positional_bits: int = 2) -> str:
@@ -232,7 +238,8 @@ def model_of(choice: DynamicsChoice) -> MeanField:
         [-1, 1, -1, 1, -1, 1, -1, 1]
     """
     features, positions = features_of(choice), None
-    if 0 < (period := 2**features.positional_bits) < choice.context and features.positional_bits:
+    # Without positional bits there is nothing to repeat.
+    if 1 < (period := 2**features.positional_bits) < choice.context:
         positions = np.tile(binary_positions(period, features.positional_bits), (choice.context // period, 1))
     return MeanField(features, choice.beta, choice.gamma, choice.epsilon, choice.context, positions)
 
@@ -300,6 +307,85 @@ def confidence_of(verdict: Regime) -> str:
     return f"chaos for {verdict.steps:,} steps: it can still end later".replace(",", " ")
 
 
+def setup_code(choice: DynamicsChoice, *names: str) -> list[str]:
+    """The lines of Python that make the model and the start of a choice.
+
+    Arguments:
+        names: what else is imported from `thermoformer.dynamics`.
+    """
+    made = {
+        "paper": "Features.paper()",
+        "random": f"Features.random({choice.bits}, {choice.feature_count}, key={choice.feature_seed})",
+        "table": f"Features.from_table({_only_text(choice.table)!r})",
+    }
+    features = features_of(choice)
+    period = 2**features.positional_bits
+    context = f"context={choice.context}"
+    repeated = []
+    if 1 < period < choice.context:
+        repeated = [
+            f"# {features.positional_bits} positional bits count to {period}: positions repeat.",
+            f"positions = np.tile(MeanField(features, 1.0, 1.0, 0.0).positions, ({choice.context // period}, 1))",
+        ]
+        context = "positions=positions"
+    return [
+        "import numpy as np",
+        "",
+        "from thermoformer import figures",
+        f"from thermoformer.dynamics import {', '.join(sorted(('Features', 'MeanField', *names)))}",
+        "",
+        f"features = {made[choice.features]}",
+        *repeated,
+        f"model = MeanField(features, beta={choice.beta!r}, gamma={choice.gamma!r}, epsilon={choice.epsilon!r}, {context})",
+        f"A = np.random.default_rng({choice.start}).uniform(-0.5, 0.5, ({choice.context}, {features.features}))",
+        "start = model.window(A)",
+    ]
+
+
+def code_of(choice: DynamicsChoice) -> str:
+    """The lines of Python that make the numbers of a picture, and draw it.
+
+    Arguments:
+        choice: what is shown.
+
+    Example:
+        >>> print(code_of(DynamicsChoice()).splitlines()[6])
+        model = MeanField(features, beta=1.4, gamma=220.0, epsilon=0.02, context=4)
+    """
+    number, exponents = choice.component - 1, exponents_of(model_of(choice))
+    plane = "series[:-1], series[1:]" if not choice.against else f"series, values[:, {choice.against - 1}]"
+    lines = [
+        *setup_code(choice, "orbit", "power_spectrum", "regime"),
+        "",
+        f"path = orbit(model, start, steps={KEPT}, transient={TRANSIENT})",
+        f"values = path.m_{choice.role}.reshape({KEPT}, -1)",
+        f"series = values[:, {number}]",
+        f"spectrum = power_spectrum(series, segment={SEGMENT})",
+        f"longest = {LONGEST_PERIOD}",
+        f"verdict = regime(model, start, steps={QUICK_STEPS}, transient={TRANSIENT}, k={exponents}, longest_period=longest)",
+        "print(verdict.name, verdict.period, verdict.exponents, verdict.errors)",
+        "",
+        "figure, axes = figures.figure_grid(1, 3)",
+        "axes[0, 0].plot(values[:120])",
+        f'axes[0, 0].set(xlabel="step", ylabel="$m_{choice.role}$")',
+        f'axes[0, 1].plot({plane}, ".", markersize=2)',
+        f'axes[0, 1].set(xlabel="{_mathematical(choice, choice.component)}", ylabel="{_upwards(choice)}")',
+        "axes[0, 2].semilogy(spectrum.frequency[1:], spectrum[1:])",
+        'axes[0, 2].set(xlabel="frequency, cycles per step", ylabel="power")',
+        'figure.savefig("orbit.png")',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _mathematical(choice: DynamicsChoice, component: int) -> str:
+    return f"$m_{{{choice.role},{component}}}$"
+
+
+def _upwards(choice: DynamicsChoice) -> str:
+    own = _mathematical(choice, choice.component)
+    return _mathematical(choice, choice.against) if choice.against else f"{own} one step later"
+
+
 def warm(choice: DynamicsChoice | None = None) -> None:
     """Compiles what a choice needs, so that its sliders answer at once.
 
@@ -310,9 +396,8 @@ def warm(choice: DynamicsChoice | None = None) -> None:
     """
     choice = choice or DynamicsChoice()
     picture_of(choice)
-    picture_of(dataclasses.replace(choice, epsilon=0.0 if choice.epsilon else choice.epsilon))
-    from .dynamics_steps import DiagramStepper, Judgement  # these stand on this file
+    picture_of(dataclasses.replace(choice, epsilon=0.0))
+    from .dynamics_steps import Judgement, diagram_for  # late: they stand on this file
 
-    DiagramStepper(choice).advance()
-    judgement = Judgement(choice)
-    judgement.advance()
+    diagram_for(choice).advance()
+    Judgement(choice).advance()
