@@ -19,7 +19,7 @@ from ..dynamics.plan import Plan
 from ..dynamics.survey import survey
 from ..dynamics.window_lanes import MeanFieldLanes, WindowState, newest_entry
 from ._turn import turn
-from .dynamics_view import DynamicsChoice, exponents_of, model_of, setup_code, start_of
+from .dynamics_view import DynamicsChoice, exponents_of, model_of, start_of
 
 # Values of β side by side: one shape, so one compiled program for every slice.
 SLICE = 64
@@ -261,61 +261,6 @@ def diagram_for(choice: DynamicsChoice) -> DiagramStepper:
 @lru_cache(maxsize=32)
 def _diagram(choice: DynamicsChoice) -> DiagramStepper:
     return DiagramStepper(choice)
-
-
-def diagram_code_of(stepper: DiagramStepper) -> str:
-    """The lines of Python that make all columns of a diagram, and draw it.
-
-    Arguments:
-        stepper: the diagram, after one slice at least: it then knows the range of its bins.
-
-    Example:
-        >>> stepper = DiagramStepper(DynamicsChoice())
-        >>> stepper.advance()
-        >>> "orbit_diagram(" in diagram_code_of(stepper)
-        True
-    """
-    choice, limits = stepper.choice, stepper.limits
-    if limits is None:
-        raise fail("stepper", "a diagram without columns", "one that has advanced")
-    low, high = choice.between
-    bins = len(stepper.bins)
-    numbers = f"steps={DIAGRAM_STEPS}, transient={DIAGRAM_TRANSIENT}"
-    number = choice.component - 1
-    if choice.role == "o":
-        name, exponents = "orbit_diagram", exponents_of(model_of(choice))
-        made = [
-            "diagram = orbit_diagram(",
-            '    model, start, "beta", betas,',
-            f"    {numbers}, k={exponents}, longest_period={DIAGRAM_PERIOD},",
-            f"    show={number}, bins={bins}, limits=limits,",
-            ")",
-            "counts = diagram.density.values",
-        ]
-    else:
-        name = "orbit"
-        made = [
-            "counts = []",
-            "for beta in betas:",
-            f"    path = orbit(model.replace(beta=beta), start, {numbers})",
-            f"    values = path.m_{choice.role}.reshape({DIAGRAM_STEPS}, -1)[:, {number}]",
-            f"    counts.append(np.histogram(values, {bins}, limits)[0])",
-            "counts = np.array(counts)",
-        ]
-    lines = [
-        *setup_code(choice, name),
-        "",
-        f"betas = np.linspace({low!r}, {high!r}, {stepper.columns})",
-        f"limits = {limits!r}",
-        *made,
-        "",
-        "figure, axes = figures.figure_grid(size=(9.0, 4.0))",
-        "shade = np.where(counts > 0, np.log10(np.maximum(counts, 1)), np.nan).T",
-        f'axes[0, 0].imshow(shade, origin="lower", aspect="auto", extent=({low!r}, {high!r}, *limits), cmap="magma_r")',
-        f'axes[0, 0].set(xlabel="β", ylabel="$m_{{{choice.role},{choice.component}}}$")',
-        'figure.savefig("orbit_diagram.png")',
-    ]
-    return "\n".join(lines) + "\n"
 
 
 class Judgement:

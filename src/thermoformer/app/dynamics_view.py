@@ -95,7 +95,7 @@ class DynamicsChoice:
             2
         """
         names = ("features", "table", "feature_count", "bits", "feature_seed")
-        asked = {field.name: field.default for field in dataclasses.fields(cls)} | fields
+        asked: dict[str, Any] = vars(cls()) | fields
         plain = cls(component=1, against=0, epsilon=0.0, **{name: asked[name] for name in (*names, "role")})
         for name, lowest in (("component", 1), ("against", 0)):
             asked[name] = int(np.clip(nonnegative_integer(name, asked[name]), lowest, plain.components))
@@ -170,7 +170,7 @@ def features_from_table(table: Any, positional_bits: int = 2) -> Features:
     lines = text.strip().splitlines()
     if len(lines) < len(ROLES):
         raise fail("table", f"{len(lines)} lines", "a line per pattern, at least one each of o, v, q and k")
-    features = Features.from_table(_only_text(text))
+    features = Features.from_table(only_text(text))
     columns = 0 if features.fractions is None else len(features.fractions)
     for what, count, most in (
         ("features", features.features, MOST_FEATURES),
@@ -183,7 +183,7 @@ def features_from_table(table: Any, positional_bits: int = 2) -> Features:
     return features
 
 
-def _only_text(table: str) -> str:
+def only_text(table: str) -> str:
     """The table with plain ends of lines: the library takes text without any for the path of a file."""
     return "\n".join([*table.strip().splitlines(), ""])
 
@@ -305,85 +305,6 @@ def confidence_of(verdict: Regime) -> str:
     if verdict.name == "undecided":
         return "open: a longer look may tell"
     return f"chaos for {verdict.steps:,} steps: it can still end later".replace(",", " ")
-
-
-def setup_code(choice: DynamicsChoice, *names: str) -> list[str]:
-    """The lines of Python that make the model and the start of a choice.
-
-    Arguments:
-        names: what else is imported from `thermoformer.dynamics`.
-    """
-    made = {
-        "paper": "Features.paper()",
-        "random": f"Features.random({choice.bits}, {choice.feature_count}, key={choice.feature_seed})",
-        "table": f"Features.from_table({_only_text(choice.table)!r})",
-    }
-    features = features_of(choice)
-    period = 2**features.positional_bits
-    context = f"context={choice.context}"
-    repeated = []
-    if 1 < period < choice.context:
-        repeated = [
-            f"# {features.positional_bits} positional bits count to {period}: positions repeat.",
-            f"positions = np.tile(MeanField(features, 1.0, 1.0, 0.0).positions, ({choice.context // period}, 1))",
-        ]
-        context = "positions=positions"
-    return [
-        "import numpy as np",
-        "",
-        "from thermoformer import figures",
-        f"from thermoformer.dynamics import {', '.join(sorted(('Features', 'MeanField', *names)))}",
-        "",
-        f"features = {made[choice.features]}",
-        *repeated,
-        f"model = MeanField(features, beta={choice.beta!r}, gamma={choice.gamma!r}, epsilon={choice.epsilon!r}, {context})",
-        f"A = np.random.default_rng({choice.start}).uniform(-0.5, 0.5, ({choice.context}, {features.features}))",
-        "start = model.window(A)",
-    ]
-
-
-def code_of(choice: DynamicsChoice) -> str:
-    """The lines of Python that make the numbers of a picture, and draw it.
-
-    Arguments:
-        choice: what is shown.
-
-    Example:
-        >>> print(code_of(DynamicsChoice()).splitlines()[6])
-        model = MeanField(features, beta=1.4, gamma=220.0, epsilon=0.02, context=4)
-    """
-    number, exponents = choice.component - 1, exponents_of(model_of(choice))
-    plane = "series[:-1], series[1:]" if not choice.against else f"series, values[:, {choice.against - 1}]"
-    lines = [
-        *setup_code(choice, "orbit", "power_spectrum", "regime"),
-        "",
-        f"path = orbit(model, start, steps={KEPT}, transient={TRANSIENT})",
-        f"values = path.m_{choice.role}.reshape({KEPT}, -1)",
-        f"series = values[:, {number}]",
-        f"spectrum = power_spectrum(series, segment={SEGMENT})",
-        f"longest = {LONGEST_PERIOD}",
-        f"verdict = regime(model, start, steps={QUICK_STEPS}, transient={TRANSIENT}, k={exponents}, longest_period=longest)",
-        "print(verdict.name, verdict.period, verdict.exponents, verdict.errors)",
-        "",
-        "figure, axes = figures.figure_grid(1, 3)",
-        "axes[0, 0].plot(values[:120])",
-        f'axes[0, 0].set(xlabel="step", ylabel="$m_{choice.role}$")',
-        f'axes[0, 1].plot({plane}, ".", markersize=2)',
-        f'axes[0, 1].set(xlabel="{_mathematical(choice, choice.component)}", ylabel="{_upwards(choice)}")',
-        "axes[0, 2].semilogy(spectrum.frequency[1:], spectrum[1:])",
-        'axes[0, 2].set(xlabel="frequency, cycles per step", ylabel="power")',
-        'figure.savefig("orbit.png")',
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _mathematical(choice: DynamicsChoice, component: int) -> str:
-    return f"$m_{{{choice.role},{component}}}$"
-
-
-def _upwards(choice: DynamicsChoice) -> str:
-    own = _mathematical(choice, choice.component)
-    return _mathematical(choice, choice.against) if choice.against else f"{own} one step later"
 
 
 def warm(choice: DynamicsChoice | None = None) -> None:
