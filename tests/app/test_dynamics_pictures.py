@@ -72,7 +72,7 @@ def test_the_orbit_has_every_component_with_the_chosen_one_in_front():
     [(2, "m<sub>v,2</sub>", "m_v,2"), (0, "m<sub>v,1</sub> one step later", "m_v,1 one step later")],
 )
 def test_the_plane_has_two_axes(against, upwards, name):
-    shown = picture(DynamicsChoice(role="v", against=against))
+    shown = picture(DynamicsChoice(role="v", against=against), wave=15.4321987)
     figure = plane_figure(shown)
     assert (title(figure.layout.xaxis), title(figure.layout.yaxis)) == ("m<sub>v,1</sub>", upwards)
     table = plane_table(shown)
@@ -81,8 +81,9 @@ def test_the_plane_has_two_axes(against, upwards, name):
 
 
 def test_a_cycle_has_larger_dots_than_chaos():
-    sizes = [plane_figure(picture(wave=period)).data[0].marker.size for period in (16, 15.4321987)]
-    assert sizes[0] > sizes[1]
+    cycle, chaos = (plane_figure(picture(wave=period)).data[0] for period in (16, 15.4321987))
+    assert cycle.marker.size > chaos.marker.size
+    assert (len(cycle.x), len(chaos.x)) == (16, KEPT)
 
 
 def test_a_component_against_itself_keeps_both_columns():

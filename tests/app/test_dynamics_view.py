@@ -17,7 +17,6 @@ from thermoformer.app.dynamics_steps import (
     DIAGRAM_PERIOD,
     DIAGRAM_STEPS,
     DIAGRAM_TRANSIENT,
-    SLICE,
     DiagramStepper,
     Judgement,
     diagram_for,
@@ -295,12 +294,21 @@ def test_a_diagram_refines_and_computes_no_column_twice(monkeypatch):
     assert len(asked) == 256
 
 
+@pytest.mark.parametrize("lanes", [64, 16, 8])
 @pytest.mark.parametrize("columns", [64, 512, 1024])
-def test_every_slice_is_spread_over_the_range(columns):
-    order = refining_order(columns)
-    assert sorted(order.tolist()) == list(range(columns))
-    for part in order.reshape(-1, SLICE):
-        assert np.diff(part).min() == np.diff(part).max() == columns // SLICE
+def test_every_slice_is_spread_over_the_range(columns, lanes):
+    order = refining_order(columns, lanes)
+    assert order.shape == (columns // lanes, lanes)
+    assert sorted(order.ravel().tolist()) == list(range(columns))
+    assert sorted(order[: 64 // lanes].ravel().tolist()) == list(range(0, columns, columns // 64))
+    for part in order:
+        assert np.diff(part).min() == np.diff(part).max() == columns // lanes
+
+
+def test_larger_features_take_fewer_columns_at_a_time():
+    sizes = [{}, {"context": 16}, {"features": "random", "feature_count": 6, "bits": 64, "context": 16}]
+    lanes = [DiagramStepper(DynamicsChoice(**fields)).lanes for fields in sizes]
+    assert lanes == [64, 32, 8]
 
 
 def test_columns_are_those_of_the_library():

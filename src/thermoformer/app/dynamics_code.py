@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._validation import fail
-from .dynamics_steps import DIAGRAM_PERIOD, DIAGRAM_STEPS, DIAGRAM_TRANSIENT, SLICE, DiagramStepper
+from .dynamics_steps import DIAGRAM_PERIOD, DIAGRAM_STEPS, DIAGRAM_TRANSIENT, DiagramStepper
 from .dynamics_view import (
     KEPT,
     LONGEST_PERIOD,
@@ -125,7 +125,7 @@ def diagram_code_of(stepper: DiagramStepper) -> str:
             '    model, start, "beta", betas,',
             f"    {numbers}, k={exponents}, longest_period={DIAGRAM_PERIOD},",
             # The same number of values side by side: chaos then has the same rounding, and the same points.
-            f"    show={number}, bins={bins}, limits=limits, batch={SLICE},",
+            f"    show={number}, bins={bins}, limits=limits, batch={stepper.lanes},",
             ")",
             "counts = diagram.density.values",
         ]

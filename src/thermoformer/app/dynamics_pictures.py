@@ -55,7 +55,9 @@ def orbit_figure(picture: DynamicsPicture, *, height: int = 380) -> go.Figure:
             hovertemplate="step %{x}: %{y:.4f}<extra>%{fullData.name}</extra>",
         )
     figure.update_xaxes(title_text=f"step, after the first {_grouped(TRANSIENT)}", range=[-1, SHOWN_STEPS])
-    figure.update_yaxes(title_text=f"m<sub>{choice.role}</sub>", range=_around(picture.values), nticks=7)
+    figure.update_yaxes(
+        title_text=f"m<sub>{choice.role}</sub>", range=_around(picture.values), nticks=7, exponentformat="power"
+    )
     figure.update_layout(uirevision=f"orbit {choice.role}", showlegend=choice.components > 1, dragmode="pan")
     return house(figure, height=height)
 
@@ -80,7 +82,9 @@ def plane_figure(picture: DynamicsPicture, *, height: int = 380) -> go.Figure:
     """
     choice = picture.choice
     across, up = picture.plane
-    few = len(np.unique(np.round(picture.values, 8), axis=0)) < FEW_POINTS
+    points = np.unique(np.round(np.stack([across, up]), 8), axis=1)
+    if few := points.shape[1] < FEW_POINTS:
+        across, up = points  # each once: a hundred dots on one place have ragged edges
     marker = {"size": 7 if few else 2.6, "color": COLOURS["blue"], "opacity": 1.0 if few else 0.55}
     named = _written(choice.role, choice.component)
     titles = [named, _written(choice.role, choice.against) if choice.against else f"{named} one step later"]
@@ -95,6 +99,7 @@ def plane_figure(picture: DynamicsPicture, *, height: int = 380) -> go.Figure:
     )
     figure.update_xaxes(title_text=titles[0], range=_around(across), nticks=7)
     figure.update_yaxes(title_text=titles[1], range=_around(up), nticks=7)
+    figure.update_xaxes(exponentformat="power").update_yaxes(exponentformat="power")
     figure.update_layout(uirevision=f"plane {choice.role} {choice.component} {choice.against}")
     return house(figure, height=height)
 
@@ -220,8 +225,10 @@ def diagram_figure(diagram: DiagramPicture, choice: DynamicsChoice, *, height: i
         )
     figure.update_xaxes(range=list(choice.between), showgrid=False)
     figure.update_xaxes(title_text="β", row=2, col=1)
-    figure.update_yaxes(title_text=_written(choice.role, choice.component), showgrid=False, row=1, col=1)
-    figure.update_yaxes(title_text="λ<sub>1</sub>", nticks=4, row=2, col=1)
+    figure.update_yaxes(
+        title_text=_written(choice.role, choice.component), showgrid=False, exponentformat="power", row=1, col=1
+    )
+    figure.update_yaxes(title_text="λ<sub>1</sub>", nticks=4, exponentformat="power", row=2, col=1)
     kept = f"diagram {choice.role} {choice.component} {choice.between}"
     house(figure.update_layout(uirevision=kept, showlegend=False), height=height)
     return figure.update_layout(margin={"t": 28, "b": 44})

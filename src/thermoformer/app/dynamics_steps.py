@@ -21,8 +21,9 @@ from ..dynamics.window_lanes import MeanFieldLanes, WindowState, newest_entry
 from ._turn import turn
 from .dynamics_view import DynamicsChoice, exponents_of, model_of, start_of
 
-# Values of β side by side: one shape, so one compiled program for every slice.
-SLICE = 64
+# Columns of the first level, and values of β side by side for features like the paper's: one shape, so one compiled
+# program for every slice. Larger features take fewer at a time, and as long for a slice.
+SLICE, FEWEST_LANES, USUAL_WORK = 64, 8, 90
 DIAGRAM_STEPS, DIAGRAM_TRANSIENT, DIAGRAM_PERIOD = 2_000, 6_000, 256
 # A look at the first slice finds the range of the bins.
 PILOT_STEPS, PILOT_TRANSIENT, MARGIN = 400, 1_000, 0.03
@@ -113,12 +114,11 @@ class DiagramStepper:
     """
 
     def __init__(self, choice: DynamicsChoice, *, columns: int = 512, bins: int = 160) -> None:
-        order = refining_order(columns)
         self.choice, self.columns = choice, columns
         self._all = np.linspace(*choice.between, columns)
         self._bins = positive_integer("bins", bins)
         self._model, self._start = shown_model(choice), start_of(choice)
-        self._slices = order.reshape(-1, SLICE)
+        self._slices = refining_order(columns, usual_lanes(self._model))
         self._found: dict[int, dict[str, np.ndarray]] = {}
         self.limits: tuple[float, float] | None = None
         self._mine = threading.Lock()
@@ -139,6 +139,11 @@ class DiagramStepper:
             self._found[number] = {name: found[name].values for name in names}
 
     @property
+    def lanes(self) -> int:
+        """Columns of a slice."""
+        return self._slices.shape[1]
+
+    @property
     def done(self) -> bool:
         """Whether every column is there."""
         return len(self._found) == len(self._slices)
@@ -150,9 +155,9 @@ class DiagramStepper:
 
     @property
     def level(self) -> int:
-        """Columns of the finest level that is complete; 0 before the first slice."""
-        there = len(self._found) * SLICE
-        return SLICE * 2 ** int(np.log2(there // SLICE)) if there else 0
+        """Columns of the finest level that is complete; 0 before the first is."""
+        there = len(self._found) * self.lanes // SLICE
+        return SLICE * 2 ** int(np.log2(there)) if there else 0
 
     @property
     def picture(self) -> DiagramPicture:
@@ -198,7 +203,7 @@ class DiagramStepper:
             bins=self._bins,
             limits=limits,
             longest_period=DIAGRAM_PERIOD,
-            batch=SLICE,
+            batch=len(betas),
         )
 
     def _put_together(self) -> DiagramPicture:
@@ -229,23 +234,42 @@ class DiagramStepper:
         return picture
 
 
-def refining_order(columns: int) -> np.ndarray:
-    """The order in which columns come: level by level, every slice of 64 spread over the whole range.
+def refining_order(columns: int, lanes: int = SLICE) -> np.ndarray:
+    """The order in which columns come: level by level, every slice spread over the whole range.
+
+    Arguments:
+        columns: of the finest level, 64 times a power of two.
+        lanes: columns of a slice, 64 or a half, a quarter, ... of it.
+
+    Returns:
+        Numbers of columns, [slice, lane].
 
     Example:
-        >>> refining_order(128)[:3].tolist(), refining_order(128)[64:67].tolist()
-        ([0, 2, 4], [1, 3, 5])
+        >>> refining_order(128)[:, :3].tolist()
+        [[0, 2, 4], [1, 3, 5]]
     """
     stride = positive_integer("columns", columns) // SLICE
     if stride * SLICE != columns or stride & (stride - 1):
         raise fail("columns", columns, f"{SLICE} times a power of two")
-    parts = [np.arange(0, columns, stride)]
+    levels = [np.arange(0, columns, stride)]
     while stride > 1:
-        new = np.arange(stride // 2, columns, stride)
-        slices = len(new) // SLICE
-        parts += [new[first::slices] for first in range(slices)]
+        levels.append(np.arange(stride // 2, columns, stride))
         stride //= 2
-    return np.concatenate(parts)
+    return np.concatenate([level.reshape(lanes, -1).T for level in levels])
+
+
+def usual_lanes(model: MeanField) -> int:
+    """Values of β in a slice."""
+    work, lanes = work_of(model), SLICE
+    while work > USUAL_WORK and lanes > FEWEST_LANES:
+        work, lanes = work / 2, lanes // 2
+    return lanes
+
+
+def work_of(model: MeanField) -> int:
+    """About how many products a step with tangents takes."""
+    features = model.features
+    return features.heads * features.features**2 * (features.classes + len(model.positions))
 
 
 def diagram_for(choice: DynamicsChoice) -> DiagramStepper:
@@ -292,6 +316,8 @@ class Judgement:
         self.steps, self.done = 0, False
         self._model, self._state = model_of(choice), start_of(choice)
         self._wait = VERDICT_STEPS
+        # By size, not by the clock: an orbit that is cut elsewhere rounds otherwise, and chaos would not repeat.
+        self._slice = max(int(WAIT_SLICE * min(1.0, USUAL_WORK / work_of(self._model))), 1)
         self._mine = threading.Lock()
 
     def advance(self) -> None:
@@ -301,7 +327,7 @@ class Judgement:
                 return
             with turn:
                 if self._wait:
-                    self._run_on(min(self._wait, WAIT_SLICE))
+                    self._run_on(min(self._wait, self._slice))
                 else:
                     self._judge()
 

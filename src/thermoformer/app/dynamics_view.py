@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from .._validation import fail, nonnegative_integer, nonnegative_number, one_of, positive_integer, real_array
-from ..dynamics import Features, MeanField, Regime, Window, orbit, power_spectrum, regime
+from ..dynamics import Features, MeanField, Orbit, Regime, Window, orbit, power_spectrum, regime
 from ..dynamics.positions import binary_positions
 from ._turn import turn
 
@@ -263,9 +263,24 @@ def picture_of(choice: DynamicsChoice) -> DynamicsPicture:
         >>> picture.values.shape, picture.verdict.name, picture.verdict.period
         ((4096, 3), 'periodic', 4)
     """
+    # What is looked at changes nothing of what is computed.
+    path, verdict = _computed(dataclasses.replace(choice, role="o", component=1, against=0, between=(0.0, 1.0)))
+    values = getattr(path, f"m_{choice.role}").reshape(KEPT, -1)
+    series = values[:, choice.component - 1]
+    spectrum = power_spectrum(series, segment=SEGMENT)
+    frequencies, power = np.array(spectrum.frequency.values), np.array(spectrum.values)
+    peak = float(frequencies[1 + np.argmax(power[1:])]) if np.ptp(series) > STILL else np.nan
+    for array in (values, frequencies, power, verdict.exponents, verdict.errors):
+        array.setflags(write=False)
+    return DynamicsPicture(choice, values, frequencies, power, peak, verdict)
+
+
+@lru_cache(maxsize=32)
+def _computed(choice: DynamicsChoice) -> tuple[Orbit, Regime]:
     model, start = model_of(choice), start_of(choice)
     with turn:
         path = orbit(model, start, steps=KEPT, transient=TRANSIENT)
+    # Others may take a turn in between.
     with turn:
         verdict = regime(
             model,
@@ -275,15 +290,7 @@ def picture_of(choice: DynamicsChoice) -> DynamicsPicture:
             k=exponents_of(model),
             longest_period=LONGEST_PERIOD,
         )
-    # A copy, so that the other roles can go.
-    values = np.array(getattr(path, f"m_{choice.role}")).reshape(KEPT, -1)
-    series = values[:, choice.component - 1]
-    spectrum = power_spectrum(series, segment=SEGMENT)
-    frequencies, power = np.array(spectrum.frequency.values), np.array(spectrum.values)
-    peak = float(frequencies[1 + np.argmax(power[1:])]) if np.ptp(series) > STILL else np.nan
-    for array in (values, frequencies, power, verdict.exponents, verdict.errors):
-        array.setflags(write=False)
-    return DynamicsPicture(choice, values, frequencies, power, peak, verdict)
+    return path, verdict
 
 
 def exponents_of(model: MeanField) -> int:
