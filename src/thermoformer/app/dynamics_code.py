@@ -105,10 +105,9 @@ def diagram_code_of(stepper: DiagramStepper) -> str:
         stepper: the diagram, after one slice at least: it then knows the range of its bins.
 
     Example:
-        >>> from thermoformer.app.dynamics_view import DynamicsChoice
         >>> stepper = DiagramStepper(DynamicsChoice())
-        >>> stepper.advance()
-        >>> "orbit_diagram(" in diagram_code_of(stepper)
+        >>> stepper.limits = (-1.0, 1.0)  # as a first slice would find them
+        >>> "limits = (-1.0, 1.0)" in diagram_code_of(stepper)
         True
     """
     choice, limits = stepper.choice, stepper.limits

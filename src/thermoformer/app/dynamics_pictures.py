@@ -19,8 +19,13 @@ SHOWN_STEPS = 120
 FEW_POINTS = 300
 # Powers below this share of the largest are rounding.
 FAINTEST_POWER = 1e-14
-# White paper would hide the palest end, so it is left out; evenly darker from few points to many.
-_DENSITY = [[share, to_hex(density_colours()(share))] for share in np.linspace(0, 1, 17).tolist()]
+# Shades of a density: logarithms of the share of steps, between these two, as whole numbers from 1 to 255. One byte
+# each, so that a figure is quickly sent; 0 is for no step at all, and left white.
+LOWEST_SHADE, HIGHEST_SHADE = -3.3, -0.5
+# White paper would hide the palest colours, so they are left out; evenly darker from few points to many.
+_DENSITY = [[0.0, "rgba(255,255,255,0)"], [0.5 / 255, "rgba(255,255,255,0)"]] + [
+    [(0.5 + 254.5 * share) / 255, to_hex(density_colours()(share))] for share in np.linspace(0, 1, 17).tolist()
+]
 _LINE = {"color": COLOURS["blue"], "width": 1.6}
 
 
@@ -182,21 +187,17 @@ def diagram_figure(diagram: DiagramPicture, choice: DynamicsChoice, *, height: i
     """
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.76, 0.24], vertical_spacing=0.045)
     if len(diagram.betas):
-        with np.errstate(divide="ignore"):
-            shade = np.where(diagram.image > 0, np.log10(diagram.image), np.nan).astype(np.float32)
-        decades = [-3, -2, -1]
         figure.add_heatmap(
             x=diagram.betas,
             y=diagram.bins,
-            z=shade,
-            zmin=-3.3,
-            zmax=-0.5,
+            z=_shade(diagram.image),
+            zmin=0,
+            zmax=255,
             colorscale=_DENSITY,
-            hoverongaps=True,
             hovertemplate="β = %{x:.5f}, %{y:.3f}<extra></extra>",
             colorbar={
                 "title": {"text": "share of steps", "side": "right", "font": {"size": 12}},
-                "tickvals": decades,
+                "tickvals": _shade(np.array([1e-3, 1e-2, 1e-1])).tolist(),
                 "ticktext": ["0.1 %", "1 %", "10 %"],
                 "thickness": 12,
                 "lenmode": "fraction",
@@ -278,6 +279,13 @@ def numbers_of(picture: DynamicsPicture, judgement: Judgement | None = None) -> 
     if np.isfinite(picture.peak):
         numbers.append((f"leading frequency of {picture.choice.symbol}", f"{picture.peak:.4f} cycles per step"))
     return numbers
+
+
+def _shade(shares: np.ndarray) -> np.ndarray:
+    """Shares of steps as shades from 1 to 255, none as 0."""
+    logarithms = np.log10(np.maximum(shares, 10.0**LOWEST_SHADE))
+    scaled = 1 + 254 * np.clip((logarithms - LOWEST_SHADE) / (HIGHEST_SHADE - LOWEST_SHADE), 0, 1)
+    return np.where(shares > 0, np.rint(scaled), 0).astype(np.uint8)
 
 
 def _add_exponents(figure: go.Figure, diagram: DiagramPicture) -> None:
