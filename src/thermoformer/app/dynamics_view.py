@@ -1,0 +1,331 @@
+"""The Dynamics view: what a reader chooses, and the numbers of the orbit that follows (dynamics §2, §3)."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+
+from .._validation import fail, nonnegative_integer, nonnegative_number, one_of, positive_integer, real_array
+from ..dynamics import Features, MeanField, Orbit, Regime, Window, orbit, power_spectrum, regime
+from ..dynamics.positions import binary_positions
+from ._turn import turn
+
+FEATURE_SETS, ROLES, CONTEXTS = ("paper", "random", "table"), ("o", "v", "q", "k"), (2, 4, 8, 16)
+# A table beyond these would compute for longer than a reader waits.
+MOST_FEATURES, MOST_COLUMNS, MOST_POSITIONAL_BITS, MOST_HEADS, LONGEST_TABLE = 6, 64, 4, 4, 20_000
+# Steps before the orbit that is kept, those kept, those that the quick look at exponents averages over, and how far it
+# looks for a return. Together they take a third of what a slider may.
+TRANSIENT, KEPT, QUICK_STEPS, LONGEST_PERIOD, SEGMENT = 20_000, 4_096, 16_000, 1_024, 1_024
+# A series that moves by no more than rounding has no frequency.
+STILL = 1e-12
+
+
+@dataclass(frozen=True)
+class DynamicsChoice:
+    """Everything that decides what the view shows.
+
+    Arguments:
+        features: "paper", "random" (independent fair signs), or "table".
+        table: the reader's own signs, as `features_from_table` takes them; read for "table" only.
+        feature_count, bits, feature_seed: M, semantic bits and seed of random features, which have two positional bits.
+        beta, gamma, epsilon: the parameters of the network.
+        context: L, one of `CONTEXTS`; positions repeat where the positional bits do not count so far.
+        role, component: the magnetisation that is looked at, m_o, m_v, m_q or m_k, and its component, from 1; with
+            several heads the components of v, q and k are counted head by head.
+        against: the component that the phase plane has upwards; 0 for the same one, one step later.
+        start: seed of the window that the orbit begins from.
+        between: lowest and highest β of the orbit diagram.
+
+    Example:
+        >>> choice = DynamicsChoice(beta=1.28)
+        >>> choice.symbol, choice.components
+        ('m_o,1', 3)
+    """
+
+    features: str = "paper"
+    table: str = ""
+    feature_count: int = 3
+    bits: int = 3
+    feature_seed: int = 14
+    beta: float = 1.4
+    gamma: float = 220.0
+    epsilon: float = 0.02
+    context: int = 4
+    role: str = "o"
+    component: int = 1
+    against: int = 2
+    start: int = 0
+    between: tuple[float, float] = (1.2, 2.6)
+
+    def __post_init__(self) -> None:
+        one_of("features", self.features, FEATURE_SETS)
+        one_of("role", self.role, ROLES)
+        for name, most in (("feature_count", MOST_FEATURES), ("bits", MOST_COLUMNS)):
+            if positive_integer(name, getattr(self, name)) > most:
+                raise fail(name, getattr(self, name), f"at most {most}")
+        for name in ("feature_seed", "start"):
+            if nonnegative_integer(name, getattr(self, name)) >= 2**32:
+                raise fail(name, getattr(self, name), "a number below 2^32")
+        for name in ("beta", "gamma", "epsilon"):
+            object.__setattr__(self, name, nonnegative_number(name, getattr(self, name)))
+        if self.context not in CONTEXTS:
+            raise fail("context", repr(self.context), "one of " + ", ".join(map(str, CONTEXTS)))
+        ends = real_array("between", self.between, ("end",))
+        if ends.shape != (2,) or not 0 <= ends[0] < ends[1]:
+            raise fail("between", self.between, "a lower and a higher β, neither below 0")
+        object.__setattr__(self, "between", (float(ends[0]), float(ends[1])))
+        model_of(self)  # the model has checks of its own
+        for name, lowest in (("component", 1), ("against", 0)):
+            number = nonnegative_integer(name, getattr(self, name))
+            if not lowest <= number <= self.components:
+                raise fail(name, number, f"a whole number from {lowest} to {self.components}")
+
+    @classmethod
+    def nearest(cls, **fields: Any) -> Self:
+        """The choice with these fields, its components brought into range, and ε = 0 for features without positions.
+
+        A reader who turns to features with fewer components asked for nothing impossible.
+
+        Example:
+            >>> DynamicsChoice.nearest(features="random", feature_count=2, component=3).component
+            2
+        """
+        names = ("features", "table", "feature_count", "bits", "feature_seed")
+        asked: dict[str, Any] = vars(cls()) | fields
+        plain = cls(component=1, against=0, epsilon=0.0, **{name: asked[name] for name in (*names, "role")})
+        for name, lowest in (("component", 1), ("against", 0)):
+            asked[name] = int(np.clip(nonnegative_integer(name, asked[name]), lowest, plain.components))
+        if not features_of(plain).positional_bits:
+            asked["epsilon"] = 0.0
+        return cls(**asked)
+
+    @property
+    def components(self) -> int:
+        """How many components the magnetisation has."""
+        features = features_of(self)
+        return features.features * (1 if self.role == "o" else features.heads)
+
+    @property
+    def symbol(self) -> str:
+        """The chosen magnetisation as it is written on axes."""
+        return f"m_{self.role},{self.component}"
+
+
+@dataclass(frozen=True, eq=False)
+class DynamicsPicture:
+    """What the view shows of one orbit; arrays are read-only.
+
+    Fields:
+        choice: what was chosen.
+        values: [step, component], the magnetisation after the transient.
+        frequencies, power: [frequency], the spectrum of the chosen component, in cycles per step.
+        peak: the frequency with most power; nan where the component does not move.
+        verdict: the quick look at regime and exponents.
+    """
+
+    choice: DynamicsChoice
+    values: np.ndarray
+    frequencies: np.ndarray
+    power: np.ndarray
+    peak: float
+    verdict: Regime
+
+    @property
+    def series(self) -> np.ndarray:
+        """The chosen component, [step]."""
+        return self.values[:, self.choice.component - 1]
+
+    @property
+    def plane(self) -> tuple[np.ndarray, np.ndarray]:
+        """Points of the phase plane, across and upwards, [point]."""
+        if not self.choice.against:
+            return self.series[:-1], self.series[1:]
+        return self.series, self.values[:, self.choice.against - 1]
+
+
+def features_from_table(table: Any, positional_bits: int = 2) -> Features:
+    """Features from a reader's own signs, as text or as an array.
+
+    Text has one line per pattern: its role and its signs, semantic columns before a bar and positional bits after it;
+    see `Features.from_table`. It is never taken for the path of a file. An array has one row per pattern, those of o
+    first, then as many of v, q and k, and one column per bit, the positional ones last. Semantic columns share the
+    semantic bits equally.
+
+    Arguments:
+        table: the text, or ±1 [pattern, bit].
+        positional_bits: how many columns of an array are positional.
+
+    Example:
+        >>> features = features_from_table([[1, -1, 1], [-1, -1, 1], [1, 1, -1], [-1, 1, 1]], positional_bits=1)
+        >>> features.features, features.positional_bits
+        (1, 1)
+    """
+    text = table if isinstance(table, str) else table_text(table, positional_bits)
+    if len(text) > LONGEST_TABLE:
+        raise fail("table", f"{len(text)} characters", f"at most {LONGEST_TABLE}")
+    lines = text.strip().splitlines()
+    if len(lines) < len(ROLES):
+        raise fail("table", f"{len(lines)} lines", "a line per pattern, at least one each of o, v, q and k")
+    features = Features.from_table(only_text(text))
+    columns = 0 if features.fractions is None else len(features.fractions)
+    for what, count, most in (
+        ("features", features.features, MOST_FEATURES),
+        ("semantic columns", columns, MOST_COLUMNS),
+        ("positional bits", features.positional_bits, MOST_POSITIONAL_BITS),
+        ("heads", features.heads, MOST_HEADS),
+    ):
+        if count > most:
+            raise fail("table", f"{count} {what}", f"at most {most}")
+    return features
+
+
+def only_text(table: str) -> str:
+    """The table with plain ends of lines: the library takes text without any for the path of a file."""
+    return "\n".join([*table.strip().splitlines(), ""])
+
+
+def table_text(table: Any, positional_bits: int = 2) -> str:
+    """An array of signs as the text that a choice carries; arguments as in `features_from_table`.
+
+    Example:
+        >>> print(table_text([[1, -1, 1], [-1, -1, 1], [1, 1, -1], [-1, 1, 1]], positional_bits=1))
+        o +-|+
+        v --|+
+        q ++|-
+        k -+|+
+    """
+    signs = real_array("table", table, ("pattern", "bit"))
+    if signs.size > LONGEST_TABLE:
+        raise fail("table", f"shape {signs.shape}", f"at most {LONGEST_TABLE} signs")
+    if (wrong := np.abs(signs) != 1).any():
+        row, column = (int(number) + 1 for number in np.argwhere(wrong)[0])
+        raise fail("table", f"{signs[wrong][0]:.6g} in row {row}, column {column}", "entries +1 and −1 only")
+    if len(signs) % len(ROLES):
+        raise fail("table", f"{len(signs)} rows", "a multiple of 4: as many patterns of o as of v, q and k")
+    semantic = signs.shape[1] - nonnegative_integer("positional_bits", positional_bits)
+    if semantic < 1:
+        raise fail("positional_bits", positional_bits, f"at most {signs.shape[1] - 1}: one column is semantic at least")
+    per_role = len(signs) // len(ROLES)
+    lines = []
+    for number, row in enumerate(signs):
+        line = "".join("+" if sign > 0 else "-" for sign in row)
+        bar = "|" if positional_bits else ""
+        lines.append(f"{ROLES[number // per_role]} {line[:semantic]}{bar}{line[semantic:]}")
+    return "\n".join(lines)
+
+
+def features_of(choice: DynamicsChoice) -> Features:
+    """The chosen features."""
+    return _features(choice.features, choice.table, choice.feature_count, choice.bits, choice.feature_seed)
+
+
+@lru_cache(maxsize=128)
+def _features(kind: str, table: str, count: int, bits: int, seed: int) -> Features:
+    if kind == "random":
+        return Features.random(bits, count, key=seed)
+    return features_from_table(table) if kind == "table" else Features.paper()
+
+
+def model_of(choice: DynamicsChoice) -> MeanField:
+    """The mean-field map of a choice.
+
+    Example:
+        >>> model_of(DynamicsChoice(context=8)).positions[:, 1].astype(int).tolist()
+        [-1, 1, -1, 1, -1, 1, -1, 1]
+    """
+    features, positions = features_of(choice), None
+    # Without positional bits there is nothing to repeat.
+    if 1 < (period := 2**features.positional_bits) < choice.context:
+        positions = np.tile(binary_positions(period, features.positional_bits), (choice.context // period, 1))
+    return MeanField(features, choice.beta, choice.gamma, choice.epsilon, choice.context, positions)
+
+
+def start_of(choice: DynamicsChoice) -> Window:
+    """The window that the orbit begins from; it does not depend on β, so that a diagram has one start for all."""
+    model = model_of(choice)
+    shape = (choice.context, model.features.features)
+    return model.window(np.random.default_rng(choice.start).uniform(-0.5, 0.5, shape))
+
+
+@lru_cache(maxsize=64)
+def picture_of(choice: DynamicsChoice) -> DynamicsPicture:
+    """The orbit of a choice after a transient, its spectrum, and a quick look at its regime.
+
+    Arguments:
+        choice: what to show.
+
+    Example:
+        >>> picture = picture_of(DynamicsChoice(beta=1.0))
+        >>> picture.values.shape, picture.verdict.name, picture.verdict.period
+        ((4096, 3), 'periodic', 4)
+    """
+    # What is looked at changes nothing of what is computed.
+    path, verdict = _computed(dataclasses.replace(choice, role="o", component=1, against=0, between=(0.0, 1.0)))
+    values = getattr(path, f"m_{choice.role}").reshape(KEPT, -1)
+    series = values[:, choice.component - 1]
+    spectrum = power_spectrum(series, segment=SEGMENT)
+    frequencies, power = np.array(spectrum.frequency.values), np.array(spectrum.values)
+    peak = float(frequencies[1 + np.argmax(power[1:])]) if np.ptp(series) > STILL else np.nan
+    for array in (values, frequencies, power, verdict.exponents, verdict.errors):
+        array.setflags(write=False)
+    return DynamicsPicture(choice, values, frequencies, power, peak, verdict)
+
+
+@lru_cache(maxsize=32)
+def _computed(choice: DynamicsChoice) -> tuple[Orbit, Regime]:
+    model, start = model_of(choice), start_of(choice)
+    with turn:
+        path = orbit(model, start, steps=KEPT, transient=TRANSIENT)
+    # Others may take a turn in between.
+    with turn:
+        verdict = regime(
+            model,
+            start,
+            steps=QUICK_STEPS,
+            transient=TRANSIENT,
+            k=exponents_of(model),
+            longest_period=LONGEST_PERIOD,
+        )
+    return path, verdict
+
+
+def exponents_of(model: MeanField) -> int:
+    """How many exponents the view computes: two, or as many as there are."""
+    return min(2, model.dimension)
+
+
+def confidence_of(verdict: Regime) -> str:
+    """How far a verdict can be trusted, in words.
+
+    Example:
+        >>> confidence_of(picture_of(DynamicsChoice(beta=1.0)).verdict)
+        'firm: the state returns exactly'
+    """
+    if verdict.name in ("fixed point", "periodic"):
+        return "firm: the state returns exactly"
+    if verdict.name == "quasi-periodic":
+        return "likely: a very slow or very long cycle looks the same"
+    if verdict.name == "undecided":
+        return "open: a longer look may tell"
+    return f"chaos for {verdict.steps:,} steps: it can still end later".replace(",", " ")
+
+
+def warm(choice: DynamicsChoice | None = None) -> None:
+    """Compiles what a choice needs, so that its sliders answer at once.
+
+    ε = 0 is compiled too: positions then play no part, which makes another program.
+
+    Arguments:
+        choice: the default where absent.
+    """
+    choice = choice or DynamicsChoice()
+    picture_of(choice)
+    picture_of(dataclasses.replace(choice, epsilon=0.0))
+    from .dynamics_steps import Judgement, diagram_for  # late: they stand on this file
+
+    diagram_for(choice).advance()
+    Judgement(choice).advance()

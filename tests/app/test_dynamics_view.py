@@ -1,0 +1,338 @@
+"""The numbers of the Dynamics view: those of the library, at once, and the same for all who ask."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import numpy as np
+import pytest
+
+from thermoformer.app import dynamics_steps as steps_module
+from thermoformer.app import dynamics_view as view_module
+from thermoformer.app.dynamics_code import code_of, diagram_code_of, setup_code
+from thermoformer.app.dynamics_steps import (
+    DIAGRAM_PERIOD,
+    DIAGRAM_STEPS,
+    DIAGRAM_TRANSIENT,
+    DiagramStepper,
+    Judgement,
+    diagram_for,
+    refining_order,
+)
+from thermoformer.app.dynamics_view import (
+    KEPT,
+    QUICK_STEPS,
+    TRANSIENT,
+    DynamicsChoice,
+    confidence_of,
+    model_of,
+    picture_of,
+    start_of,
+    warm,
+)
+from thermoformer.dynamics import lyapunov_spectrum, orbit, orbit_diagram, power_spectrum, regime
+
+TWO_HEADS = """
+o -++|-
+o ++-|+
+v1 -+-|-
+v1 --+|+
+v2 +++|+
+v2 -+-|-
+q1 +--|+
+q1 ---|+
+q2 ++-|+
+q2 -++|-
+k1 ---|-
+k1 --+|-
+k2 -+-|+
+k2 +-+|+
+"""
+NO_POSITIONS = "o -++\nv +-+\nq +++\nk --+"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm() -> None:
+    """What `warm` compiles but for ε = 0, once for the file."""
+    picture_of(DynamicsChoice())
+    diagram_for(DynamicsChoice()).advance()
+    Judgement(DynamicsChoice()).advance()
+
+
+@pytest.fixture
+def compiled() -> Iterator[list[str]]:
+    """The programs that are compiled while a test runs."""
+    programs: list[str] = []
+
+    def heard(event: str, duration: float, **_: object) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            programs.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    yield programs
+    jax.monitoring.unregister_event_duration_listener(heard)
+
+
+@pytest.mark.parametrize(
+    "choice", [DynamicsChoice(beta=1.255), DynamicsChoice(role="v", component=2, against=0)], ids=["torus", "chaos"]
+)
+def test_numbers_are_those_of_the_library(choice):
+    picture, model, start = picture_of(choice), model_of(choice), start_of(choice)
+    path = orbit(model, start, steps=KEPT, transient=TRANSIENT)
+    np.testing.assert_array_equal(picture.values, getattr(path, f"m_{choice.role}"))
+    spectrum = lyapunov_spectrum(model, start, steps=QUICK_STEPS, transient=TRANSIENT, k=2)
+    np.testing.assert_array_equal(picture.verdict.exponents, spectrum.exponents)
+    np.testing.assert_array_equal(picture.verdict.errors, spectrum.errors)
+    power = power_spectrum(picture.series, segment=1024)
+    np.testing.assert_array_equal(picture.power, power)
+    assert picture.peak == float(power[1:].idxmax())
+
+
+def test_regimes_are_those_of_the_paper():
+    found = {beta: picture_of(DynamicsChoice(beta=beta)).verdict for beta in (1.0, 1.255, 1.28)}
+    assert [verdict.name for verdict in found.values()] == ["periodic", "quasi-periodic", "chaos"]
+    assert found[1.0].period == 4
+    assert abs(found[1.28].exponents[0] - 0.143) < 4 * found[1.28].errors[0]
+    words = [confidence_of(verdict).split()[0] for verdict in found.values()]
+    assert words == ["firm:", "likely:", "chaos"]
+    assert confidence_of(dataclasses.replace(found[1.28], name="undecided")).startswith("open")
+
+
+def test_the_plane_is_of_two_components_or_of_two_steps():
+    across, up = picture_of(DynamicsChoice(beta=1.255, component=3)).plane
+    values = picture_of(DynamicsChoice(beta=1.255)).values
+    np.testing.assert_array_equal((across, up), (values[:, 2], values[:, 1]))
+    across, up = picture_of(DynamicsChoice(beta=1.255, against=0)).plane
+    np.testing.assert_array_equal(across[1:], up[:-1])
+
+
+def test_a_picture_is_kept_and_cannot_be_changed():
+    picture = picture_of(DynamicsChoice())
+    assert picture_of(DynamicsChoice()) is picture
+    for array in (picture.values, picture.power, picture.verdict.exponents):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [DynamicsChoice(), DynamicsChoice(beta=1.255, role="q", component=2, against=0, start=5)],
+    ids=["default", "other"],
+)
+def test_the_code_makes_the_same_numbers(choice, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(code_of(choice), names)
+    picture = picture_of(choice)
+    np.testing.assert_allclose(names["values"], picture.values, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(names["spectrum"], picture.power, rtol=1e-9)
+    np.testing.assert_allclose(names["verdict"].exponents, picture.verdict.exponents, rtol=1e-9)
+    assert names["verdict"].name == picture.verdict.name in capsys.readouterr().out
+    assert (tmp_path / "orbit.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        DynamicsChoice(features="random", feature_count=4, bits=7, feature_seed=3),
+        DynamicsChoice(features="table", table=TWO_HEADS, context=2, role="k", component=4),
+        DynamicsChoice(features="table", table=NO_POSITIONS, epsilon=0.0, context=8, against=1),
+        DynamicsChoice(context=16, start=2),
+    ],
+    ids=["random", "table", "without positions", "long"],
+)
+def test_the_code_makes_the_same_model_and_start(choice):
+    names: dict[str, object] = {}
+    exec("\n".join(setup_code(choice)), names)
+    made, model = names["model"], model_of(choice)
+    assert made.parameters == model.parameters
+    np.testing.assert_array_equal(made.positions, model.positions)
+    np.testing.assert_array_equal(made.features.signs, model.features.signs)
+    for role in "ovqk":
+        np.testing.assert_array_equal(made.features.weights[role], model.features.weights[role])
+        np.testing.assert_array_equal(made.features.positional[role], model.features.positional[role])
+    np.testing.assert_array_equal(names["start"].A, start_of(choice).A)
+    np.testing.assert_array_equal(names["start"].positions, start_of(choice).positions)
+
+
+def test_sliders_compile_nothing(compiled):
+    for fields in (
+        {"beta": 1.2345},
+        {"beta": 0.0},
+        {"gamma": 31.5},
+        {"epsilon": 0.3},
+        {"start": 7},
+        {"component": 2, "against": 0},
+        {"role": "k"},
+    ):
+        picture_of(DynamicsChoice(**fields))
+    stepper = DiagramStepper(DynamicsChoice(gamma=180.0, epsilon=0.05, between=(1.0, 1.5)))
+    stepper.advance()
+    stepper.advance()
+    judgement = Judgement(DynamicsChoice(beta=1.31, gamma=190.0), limit=80_000)
+    while not judgement.done:
+        judgement.advance()
+    assert not compiled
+
+
+def test_warm_asks_for_what_a_reader_may_ask_for(monkeypatch, compiled):
+    asked: list[DynamicsChoice] = []
+    monkeypatch.setattr(view_module, "picture_of", asked.append)
+    warm()
+    warm(choice := DynamicsChoice(beta=1.3))
+    assert asked == [DynamicsChoice(), DynamicsChoice(epsilon=0.0), choice, dataclasses.replace(choice, epsilon=0.0)]
+    assert not compiled
+
+
+def test_a_diagram_refines_and_computes_no_column_twice(monkeypatch):
+    asked: list[float] = []
+
+    def counted(model, state, parameter, values, *, steps, **more):
+        if steps == DIAGRAM_STEPS:
+            asked.extend(values.tolist())
+        return orbit_diagram(model, state, parameter, values, steps=steps, **more)
+
+    monkeypatch.setattr(steps_module, "orbit_diagram", counted)
+    stepper = DiagramStepper(DynamicsChoice(), columns=256)
+    assert (stepper.fraction, stepper.level, stepper.image.shape) == (0.0, 0, (160, 0))
+    seen, columns, levels = set(), {}, []
+    while not stepper.done:
+        stepper.advance()
+        picture = stepper.picture
+        assert seen < set(picture.betas.tolist())
+        seen = set(picture.betas.tolist())
+        assert (np.diff(picture.betas) > 0).all()
+        for beta, counts in columns.items():
+            np.testing.assert_array_equal(picture.counts[:, np.searchsorted(picture.betas, beta)], counts)
+        columns = dict(zip(picture.betas.tolist(), picture.counts.T, strict=True))
+        levels.append(stepper.level)
+    assert levels == [64, 128, 128, 256]
+    assert len(asked) == len(set(asked)) == 256
+    np.testing.assert_array_equal(stepper.betas, np.linspace(1.2, 2.6, 256))
+    np.testing.assert_allclose(stepper.image.sum(axis=0), 1)
+    stepper.advance()
+    assert len(asked) == 256
+
+
+@pytest.mark.parametrize("lanes", [64, 16, 8])
+@pytest.mark.parametrize("columns", [64, 512, 1024])
+def test_every_slice_is_spread_over_the_range(columns, lanes):
+    order = refining_order(columns, lanes)
+    assert order.shape == (columns // lanes, lanes)
+    assert sorted(order.ravel().tolist()) == list(range(columns))
+    assert sorted(order[: 64 // lanes].ravel().tolist()) == list(range(0, columns, columns // 64))
+    for part in order:
+        assert np.diff(part).min() == np.diff(part).max() == columns // lanes
+
+
+def test_larger_features_take_fewer_columns_at_a_time():
+    sizes = [{}, {"context": 16}, {"features": "random", "feature_count": 6, "bits": 64, "context": 16}]
+    lanes = [DiagramStepper(DynamicsChoice(**fields)).lanes for fields in sizes]
+    assert lanes == [64, 32, 8]
+
+
+def test_columns_are_those_of_the_library():
+    choice = DynamicsChoice(between=(1.25, 1.3))
+    stepper = DiagramStepper(choice, columns=64)
+    stepper.advance()
+    picture = stepper.picture
+    found = orbit_diagram(
+        model_of(choice),
+        start_of(choice),
+        "beta",
+        picture.betas[::-1],
+        steps=DIAGRAM_STEPS,
+        transient=DIAGRAM_TRANSIENT,
+        bins=160,
+        limits=stepper.limits,
+        longest_period=DIAGRAM_PERIOD,
+        batch=64,
+    ).isel(beta=slice(None, None, -1))
+    np.testing.assert_allclose(picture.bins, found.value)
+    _agree(picture, found.density.values.T)
+    np.testing.assert_allclose(picture.exponents[:, 0], found.exponents[:, 0], atol=0.05)
+    np.testing.assert_array_equal(picture.periods, found.period)
+    assert (picture.periods > 0).sum() >= 5 and (picture.regimes == found.regime).mean() > 0.9
+
+
+def test_the_diagram_of_another_role_is_that_of_its_orbits():
+    choice = DynamicsChoice(role="v", component=2, between=(1.25, 1.3))
+    stepper = DiagramStepper(choice, columns=64)
+    stepper.advance()
+    edges = np.linspace(*stepper.limits, 161)
+    counts = []
+    for beta in stepper.betas:
+        path = orbit(model_of(choice).replace(beta=beta), start_of(choice), steps=DIAGRAM_STEPS, transient=6000)
+        counts.append(np.histogram(path.m_v[:, 1], edges)[0])
+    _agree(stepper.picture, np.array(counts).T)
+
+
+def _agree(picture, counts: np.ndarray) -> None:
+    """Cycles bin by bin but for where on them the count begins; the rest within the error of coarse bins."""
+    cycles = picture.periods > 0
+    np.testing.assert_allclose(picture.counts[:, cycles], counts[:, cycles], rtol=0, atol=2)
+    coarse = [found[:, ~cycles].reshape(16, 10, -1).sum(axis=1) / DIAGRAM_STEPS for found in (picture.counts, counts)]
+    assert np.median(np.abs(coarse[0] - coarse[1]).sum(axis=0)) < 0.15
+
+
+@pytest.mark.parametrize("role", ["o", "v"])
+def test_the_code_of_a_diagram_makes_its_columns(role, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    component = 1 if role == "o" else 2  # compiled already, above
+    stepper = DiagramStepper(DynamicsChoice(role=role, component=component, between=(1.25, 1.3)), columns=64)
+    with pytest.raises(ValueError, match="stepper: got a diagram without columns; expected one that has advanced"):
+        diagram_code_of(stepper)
+    stepper.advance()
+    names: dict[str, object] = {}
+    exec(diagram_code_of(stepper), names)
+    np.testing.assert_allclose(names["betas"], stepper.betas)
+    _agree(stepper.picture, names["counts"].T)
+    if role == "o":
+        np.testing.assert_array_equal(stepper.picture.counts, names["counts"].T)
+        np.testing.assert_array_equal(stepper.picture.exponents, names["diagram"].exponents)
+
+
+def test_a_diagram_is_shared_by_all_who_ask_for_it():
+    stepper = diagram_for(DynamicsChoice())
+    assert diagram_for(DynamicsChoice(beta=1.3, against=0)) is stepper
+    assert diagram_for(DynamicsChoice(component=2)) is not stepper
+    with pytest.raises(ValueError, match="columns: got 100; expected 64 times a power of two"):
+        DiagramStepper(DynamicsChoice(), columns=100)
+
+
+@pytest.mark.parametrize("beta", [1.27, 1.28])
+def test_a_longer_look_is_the_rule_of_the_library(beta):
+    choice = DynamicsChoice(beta=beta)
+    judgement = Judgement(choice, limit=160_000)
+    fractions = [judgement.fraction]
+    while not judgement.done:
+        judgement.advance()
+        fractions.append(judgement.fraction)
+    assert fractions[0] == 0 and fractions[-1] == 1 and (np.diff(fractions) > 0).all()
+    direct = regime(model_of(choice), start_of(choice), steps=20_000, transient=20_000, k=2, confirm=120_000)
+    assert judgement.verdict.changes == direct.changes
+    assert (judgement.verdict.name, judgement.verdict.steps) == (direct.name, direct.steps)
+    np.testing.assert_allclose(judgement.verdict.exponents, direct.exponents, atol=0.02)
+    assert judgement.firm == (beta == 1.27)
+    judgement.advance()
+    assert judgement.steps == direct.steps
+    with pytest.raises(ValueError, match="limit: got 10; expected"):
+        Judgement(choice, limit=10)
+
+
+def test_several_readers_at_once_see_the_same():
+    choices = [DynamicsChoice(beta=1.2 + 0.02 * number) for number in range(4)] * 2
+    stepper = DiagramStepper(DynamicsChoice(), columns=128)
+
+    def ask(choice: DynamicsChoice) -> tuple[float, int]:
+        picture = picture_of(choice)
+        stepper.advance()
+        return float(picture.values.sum()), len(stepper.betas)
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(ask, choices))
+    assert [sums for sums, _ in answers[:4]] == [sums for sums, _ in answers[4:]]
+    assert stepper.done and len(stepper.betas) == 128
