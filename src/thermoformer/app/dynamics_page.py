@@ -11,7 +11,7 @@ import numpy as np
 
 from . import dynamics_pictures as pictures
 from ._turn import turn
-from .dynamics_code import code_of
+from .dynamics_code import code_of, diagram_code_of
 from .dynamics_steps import DiagramStepper, Judgement, diagram_for
 from .dynamics_view import CONTEXTS, MOST_FEATURES, DynamicsChoice, picture_of, table_text
 from .learning_page import slider
@@ -175,6 +175,7 @@ def diagram(
         parts.append(
             card("orbit-diagram", figure, lambda: pictures.diagram_table(found), lambda point: go_to(float(point["x"])))
         )
+        parts.append(code(diagram_code_of(stepper)))
     return mo.vstack(parts, gap=0.2), waits
 
 
