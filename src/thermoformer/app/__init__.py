@@ -1,0 +1,1 @@
+"""The explorer: both theories in a browser, with sliders (`thermoformer explore`)."""
