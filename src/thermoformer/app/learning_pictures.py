@@ -14,7 +14,8 @@ from .pictures import COLOURS, DIVERGING, INK, SEQUENTIAL, colours_for, house, s
 _LARGEST_WITH_NUMBERS = 6
 # Past this many names ticks would overlap, and every second or later one stands for the rest.
 _MOST_NAMES = 16
-_MOST_IN_LEGEND = 9
+# Paths whose names fit side by side, under a matrix or in a legend.
+_MOST_SIDE_BY_SIDE = 9
 # Nodes of the graph that still have room for a name.
 _MOST_NAMED_NODES = 12
 _STEPS = 24
@@ -126,10 +127,13 @@ def order_figure(picture: LearningPicture, *, height: int = 380) -> go.Figure:
         "showgrid": False,
         "showline": False,
         "ticks": "",
+        "ticklabelstandoff": 5,
         "constrain": "domain",
     }
     tilted = 0 if len(names) <= 2 else -35
-    figure.update_xaxes(**axis, tickangle=tilted)
+    figure.update_xaxes(**axis, tickangle=tilted, constraintoward="right")
+    if len(names) > _MOST_SIDE_BY_SIDE:
+        figure.update_xaxes(showticklabels=False, title_text="paths in the order of the rows")
     figure.update_yaxes(**axis, autorange="reversed", scaleanchor="x")
     # Another set of heads has other axes: a zoom into the old ones would cut the new.
     figure.update_layout(margin={"t": 16}, uirevision=" ".join(names))
@@ -177,9 +181,10 @@ def kernel_figure(picture: LearningPicture, *, height: int = 380) -> go.Figure:
         "showgrid": False,
         "showline": False,
         "ticks": "",
+        "ticklabelstandoff": 5,
         "constrain": "domain",
     }
-    figure.update_xaxes(**axis, title_text="training examples")
+    figure.update_xaxes(**axis, title_text="training examples", constraintoward="right")
     figure.update_yaxes(**axis, autorange="reversed", scaleanchor="x", tickangle=-90)
     figure.update_layout(margin={"t": 16}, uirevision=f"{count} {first}")
     return house(figure, height=height)
@@ -260,9 +265,12 @@ def paths_figure(picture: LearningPicture, *, height: int = 380) -> go.Figure:
     ]
     total = float(picture.path_scores.sum()) or 1.0
     shares = picture.path_scores / total
-    places = [_stack(shares, column, count) for column, count in zip(columns, nodes, strict=True)]
+    # At the output paths stand in the order of the heads they come from, so that they need not cross.
+    last = np.lexsort(picture.path_heads.T)
+    orders = [np.arange(paths)] * (layers + 1) + [last]
+    places = [_stack(shares, *column) for column in zip(columns, nodes, orders, strict=True)]
     figure = go.Figure()
-    few = paths <= _MOST_IN_LEGEND
+    few = paths <= _MOST_SIDE_BY_SIDE
     for path, colour in enumerate(colours_for(paths)):
         x, low, high = _ribbon([lower[path] for lower, _ in places], shares[path])
         label = f"{picture.path_names[path]}  {short_number(round(picture.path_scores[path], 2))}"
@@ -291,6 +299,7 @@ def paths_figure(picture: LearningPicture, *, height: int = 380) -> go.Figure:
     tallest = max(spans[0][1] - spans[-1][0] for _, spans in places)
     figure.update_yaxes(range=[-tallest / 2 - 0.06, tallest / 2 + 0.16], visible=False, fixedrange=True)
     legend = {"orientation": "h", "x": 0.5, "xanchor": "center", "y": -0.02, "yanchor": "top", "font": {"size": 12}}
+    legend["title"] = {"text": "as thick as its entry on the diagonal of U:", "side": "top", "font": {"size": 12}}
     figure.update_layout(
         legend=legend, margin={"l": 8, "r": 8, "t": 8, "b": 8}, uirevision=" ".join(picture.path_names)
     )
@@ -316,13 +325,15 @@ def heads_table(picture: LearningPicture) -> dict[str, np.ndarray]:
     }
 
 
-def _stack(shares: np.ndarray, column: np.ndarray, nodes: int) -> tuple[np.ndarray, list[tuple[float, float]]]:
+def _stack(
+    shares: np.ndarray, column: np.ndarray, nodes: int, order: np.ndarray
+) -> tuple[np.ndarray, list[tuple[float, float]]]:
     """Lower ends of all paths in one column, first head on top, and the span (low, high) of every node."""
     gap = 0.22 if nodes <= 4 else 1.0 / nodes
     top = (shares.sum() + gap * (nodes - 1)) / 2
     lower, spans = np.zeros(len(shares)), []
     for node in range(nodes):
-        through = np.flatnonzero(column == node)
+        through = order[column[order] == node]
         ends = top - np.cumsum(shares[through])
         lower[through] = ends
         spans.append((float(ends[-1]), float(top)))

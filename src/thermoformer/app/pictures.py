@@ -12,8 +12,10 @@ from ..figures.style import PALETTE
 
 # Okabe and Ito's colours by name, the same as in printed figures.
 COLOURS = dict(PALETTE)
-# The order in which lines of one figure take them: neighbours differ in lightness too.
-CYCLE = tuple(COLOURS[name] for name in ("blue", "vermilion", "green", "purple", "orange", "sky", "black", "grey"))
+# The order in which lines of one figure take them: neighbours differ in lightness too. The yellow of the same set is
+# too pale for thin lines and comes last.
+_NAMES = ("blue", "vermilion", "green", "purple", "orange", "sky", "black", "grey")
+CYCLE = (*(COLOURS[name] for name in _NAMES), "#F0E442")
 # White at zero; blue and red stay apart for colour-blind readers, unlike red and green.
 DIVERGING = "RdBu_r"
 SEQUENTIAL = "Viridis"
@@ -81,7 +83,7 @@ def house(figure: go.Figure, *, height: int = 380) -> go.Figure:
 
 
 def colours_for(count: int) -> list[str]:
-    """One colour per thing, from the start again past the eighth.
+    """One colour per thing, from the start again past the ninth.
 
     Example:
         >>> colours_for(2)
