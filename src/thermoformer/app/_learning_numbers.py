@@ -18,7 +18,7 @@ from ..learning import Architecture, PathFeatures, Solution, head_scores, label_
 from ..learning.action import Setting
 from ..learning.kernels import Problem, choose_form, feature_scales
 from ..learning.order import factor_of
-from ..learning.saddle import TOLERANCE, minimise_from, ready_search, solution_at, try_harder
+from ..learning.saddle import TOLERANCE, minimise_from, ready_search, solution_at
 from ..learning.scores import head_labels
 from ._turn import turn
 
@@ -33,6 +33,8 @@ COMPONENTS = 30
 # A heat map with more cells than pixels shows nothing more.
 KERNEL_SHOWN = 100
 MOST_STEPS = 1000
+# Operations of one slice of a search, about a third of a second: then another session has its turn.
+SLICE = 5e9
 # Stored pairs of a user's arrays may take this much; many sessions share one machine.
 PAIR_MEMORY = 100_000_000
 
@@ -175,6 +177,7 @@ class PictureWork:
         # From the widest down: each start is where the last two solutions lead, beginning at the Gaussian process.
         self._left = list(widths_for(data.xi.shape[1], len(data.labels)))
         self._points: list[tuple[float, np.ndarray, float, bool]] = []
+        self._search: Search | None = None
 
     @property
     def done(self) -> bool:
@@ -191,13 +194,21 @@ class PictureWork:
         """One slice."""
         if self.done:
             return
-        if self._curve is not None:
-            self.picture = _picture(self.data, self._curve, self.width, self.temperature)
+        if self._search is None and self._curve is not None:
+            self._search = Search(self.data, self.width, self.temperature)
+        elif self._search is None:
+            width = self._left[-1]
+            self._search = Search(self.data, width, self.temperature, self._start(width), CURVE_TOLERANCE)
+        self._search.advance()
+        solution = self._search.solution
+        if solution is None:
             return
-        width = self._left.pop()
-        solution = solution_of(self.data, width, self.temperature, self._start(width), CURVE_TOLERANCE)
+        self._search = None
+        if self._curve is not None:
+            self.picture = _picture(self.data, self._curve, solution)
+            return
         fit = Fit(self.data, solution.order_parameter, self.temperature)
-        self._points.append((np.log(width), solution.vector, fit.test_accuracy, solution.converged))
+        self._points.append((np.log(self._left.pop()), solution.vector, fit.test_accuracy, solution.converged))
         if not self._left:
             _, _, accuracies, converged = (np.array(column) for column in zip(*self._points[::-1], strict=True))
             widths = np.array(widths_for(self.data.xi.shape[1], len(self.data.labels)))
@@ -228,18 +239,60 @@ def widths_for(paths: int, examples: int) -> tuple[int, ...]:
     return WIDTHS if 2 * pairs * examples**2 * (examples + pairs) <= DEAR else FEW_WIDTHS
 
 
-def solution_of(
-    data: Data, width: int, temperature: float, start: np.ndarray | None = None, tolerance: float = TOLERANCE
-) -> Solution:
-    """What `learning.solve(..., throw=False)` gives, with the data made ready only once, from any start."""
-    arch = data.architecture(width)
-    start = np.zeros(arch.parameters) if start is None else start
-    with turn:
-        problem, method = _ready(data)
-        setting = Setting.of(arch, temperature)
-        minimum = minimise_from(problem, arch.layout, setting, start, tolerance, MOST_STEPS, method)
-        solution = solution_at(arch, temperature, problem, minimum, method, tolerance)
-        return try_harder(solution, tolerance, MOST_STEPS)
+class Search:
+    """The search of `learning.solve` from any start, in slices; the data is made ready only once.
+
+    Where limited-memory BFGS gives up, `solve` goes on with Newton's method at any price; this does not, and the
+    solution says that it has not converged.
+
+    Arguments:
+        start: whitened coordinates; the Gaussian process where absent.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        width: int,
+        temperature: float,
+        start: np.ndarray | None = None,
+        tolerance: float = TOLERANCE,
+    ) -> None:
+        self.data, self.arch, self.temperature, self.tolerance = data, data.architecture(width), temperature, tolerance
+        self.solution: Solution | None = None
+        self._vector = np.zeros(self.arch.parameters) if start is None else start
+        self._left = MOST_STEPS
+
+    def advance(self) -> None:
+        """As many steps as one turn allows."""
+        arch, setting = self.arch, Setting.of(self.arch, self.temperature)
+        with turn:
+            problem, method = _ready(self.data)
+            # A search that begins again has forgotten the curvature it had learned; Newton's knows it at once.
+            least = 3 if method == "newton" else 20
+            steps = min(max(int(SLICE / _operations(problem, method)), least), self._left)
+            minimum = minimise_from(problem, arch.layout, setting, self._vector, self.tolerance, steps, method)
+            solution = solution_at(arch, self.temperature, problem, minimum, method, self.tolerance)
+        self._left -= steps
+        stuck = np.array_equal(solution.vector, self._vector) or not np.isfinite(solution.vector).all()
+        self._vector = solution.vector
+        if solution.converged or stuck or self._left == 0:
+            self.solution = solution
+
+    def finished(self) -> Solution:
+        """The solution, with all slices that are left done at once."""
+        while self.solution is None:
+            self.advance()
+        return self.solution
+
+
+def _operations(problem: Problem, method: str) -> float:
+    """Of one step: an exact Hessian, or a gradient from stored pairs or from features (see `kernels.choose_form`)."""
+    size = len(problem.labels)
+    columns = problem.features.shape[1] * problem.features.shape[2]
+    if problem.pairs is None:
+        return 2.0 * size**3 + 6.0 * size**2 * columns
+    pairs = len(problem.pairs)
+    return 2.0 * pairs * size**2 * (size + pairs) if method == "newton" else 2.0 * size**3 + 16.0 * pairs * size**2
 
 
 def _ready(data: Data) -> tuple[Problem, str]:
@@ -294,14 +347,14 @@ def _overlaps(fit: Fit, data: Data) -> np.ndarray:
     return label_alignment(fit.kernel, data.labels, components=min(COMPONENTS, len(data.labels)))
 
 
-def _picture(data: Data, curve: Curve, width: int, temperature: float) -> LearningPicture:
-    arch, solution = data.architecture(width), solution_of(data, width, temperature)
+def _picture(data: Data, curve: Curve, solution: Solution) -> LearningPicture:
+    arch, temperature = solution.architecture, solution.temperature
     fit = Fit(data, solution.order_parameter, temperature)
     order = np.argsort(data.labels, kind="stable")
     if len(order) > KERNEL_SHOWN:
         order = order[np.linspace(0, len(order) - 1, KERNEL_SHOWN).round().astype(int)]
     return LearningPicture(
-        width=width,
+        width=arch.widths[0],
         temperature=temperature,
         **curve._asdict(),
         heads=data.heads,

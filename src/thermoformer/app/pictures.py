@@ -77,7 +77,7 @@ def house(figure: go.Figure, *, height: int = 380) -> go.Figure:
     height = positive_integer("height", height)
     figure.update_layout(template=_TEMPLATE, height=height, autosize=True)
     # A zoom is kept while this name stays: a figure whose axes begin to mean something else gives its own.
-    if figure.layout.uirevision is None:
+    if getattr(figure.layout, "uirevision", None) is None:
         figure.update_layout(uirevision="kept")
     return figure
 
