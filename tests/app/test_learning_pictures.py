@@ -8,14 +8,50 @@ import numpy as np
 import pytest
 
 from thermoformer.app import learning_pictures, pictures
-from thermoformer.app.learning_view import LearningChoice, picture_of, picture_of_arrays
+from thermoformer.app._learning_numbers import LearningPicture
+from thermoformer.learning import Architecture, head_scores
 
 NAMES = ("accuracy", "order", "kernel", "overlap", "paths")
 
 
+def made_picture(heads: tuple[tuple[str, ...], ...]) -> LearningPicture:
+    """A picture with numbers drawn at random: figures do not ask where theirs come from."""
+    generator = np.random.default_rng(0)
+    arch = Architecture(tuple(len(layer) for layer in heads), 40)
+    root = generator.normal(size=(arch.paths, 2 * arch.paths))
+    order_parameter, sequences = root @ root.T, generator.normal(size=(25, 40))
+    return LearningPicture(
+        width=40,
+        temperature=0.01,
+        widths=np.array([5, 20, 100]),
+        accuracies=np.array([0.9, 0.8, 0.7]),
+        curve_converged=np.array([False, True, True]),
+        limit_accuracy=0.65,
+        limit_log_evidence=-50.0,
+        limit_overlaps=generator.random(25),
+        heads=heads,
+        path_heads=arch.path_heads(),
+        path_names=arch.path_names(heads),
+        order_parameter=order_parameter,
+        path_scores=np.diagonal(order_parameter).copy(),
+        head_labels=head_scores(arch, order_parameter).labels,
+        head_scores=head_scores(arch, order_parameter).values,
+        kernel=sequences @ sequences.T,
+        kernel_labels=np.where(np.arange(25) < 12, -1.0, 1.0),
+        classes=("−1", "+1"),
+        overlaps=generator.random(25),
+        log_evidence=-40.0,
+        train_accuracy=1.0,
+        test_accuracy=0.75,
+        converged=True,
+        train_examples=25,
+        test_examples=500,
+    )
+
+
 @pytest.fixture(scope="module")
 def picture():
-    return picture_of(LearningChoice(layers=("good+random", "uniform"), train=25, width=40))
+    return made_picture((("good", "random"), ("uniform",)))
 
 
 def figure_of(name, picture):
@@ -46,6 +82,7 @@ def test_accuracy_has_the_line_the_limit_and_the_place(picture):
     assert set(limit.y) == {100 * picture.limit_accuracy}
     assert list(theory.x) == sorted({*picture.widths, 40}) and list(here.x) == [40]
     assert list(here.y) == [100 * picture.test_accuracy]
+    assert theory.marker.symbol == ("circle-open", "circle", "circle", "circle")  # one has not converged
     table = table_of("accuracy", picture)
     assert table["accuracy"][table["width"] == 40] == picture.test_accuracy
     np.testing.assert_array_equal(table["accuracy"][table["width"] != 40], picture.accuracies)
@@ -83,14 +120,12 @@ def test_paths_are_as_thick_as_their_order_parameter(picture):
 
 
 def test_many_paths_and_one_path():
-    generator = np.random.default_rng(0)
-    xi = generator.normal(size=(20, 16, 3))
-    many = picture_of_arrays(xi, xi[:, 0, 0] > 0, [16], temperature=0.1)
+    many = made_picture((tuple(f"head {head}" for head in range(16)),))
     assert figure_of("order", many).data[0].texttemplate is None
     assert figure_of("order", many).layout.xaxis.showticklabels is False
     assert not any(path.showlegend for path in figure_of("paths", many).data)
     assert len(figure_of("paths", many).layout.annotations) == 2  # input and output: heads have no room
-    one = picture_of_arrays(xi[:, :1], xi[:, 0, 0] > 0, [1], temperature=0.1)
+    one = made_picture((("good",),))
     for name in NAMES:
         assert figure_of(name, one).data
 

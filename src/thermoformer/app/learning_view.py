@@ -94,8 +94,8 @@ def picture_of(choice: LearningChoice) -> LearningPicture:
         >>> picture = picture_of(LearningChoice(layers=("good+random", "uniform"), train=50))
         >>> picture.path_names, picture.order_parameter.shape
         (('good→uniform', 'random→uniform'), (2, 2))
-        >>> picture.test_accuracy > picture.limit_accuracy
-        True
+        >>> picture.converged, picture.widths[:3].tolist()
+        (True, [5, 10, 20])
     """
     return work_of(choice).finished()
 
