@@ -7,6 +7,7 @@ functions of `thermoformer.learning` give; `code_of` writes the lines that say s
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -249,8 +250,8 @@ def code_of(choice: LearningChoice) -> str:
         train_seed=(seed, _TRAINING),
         test_seed=(seed, _TEST),
         head_seed=f"({seed}, {_HEADS}, layer, head)",
-        kinds=[list(layer) for layer in choice.kinds],
-        names=[list(layer) for layer in named_heads(choice.kinds)],
+        kinds=json.dumps(choice.kinds),
+        names=json.dumps(named_heads(choice.kinds)),
         heads=heads,
         width=choice.width,
         temperature=choice.temperature,
@@ -270,7 +271,6 @@ from thermoformer.learning import (
     head_scores,
     label_alignment,
     solve,
-    solve_grid,
 )
 from thermoformer.tasks import HiddenMarkovTask
 
@@ -292,17 +292,20 @@ arch = Architecture(heads={heads}, widths={width})
 path_names = arch.path_names({names})
 temperature = {temperature!r}
 
-solution = solve(arch, train_features, train.labels, temperature=temperature, throw=False)
-limit = gaussian_process(arch, train_features, train.labels, temperature=temperature)
-widths = {widths}
-grid = solve_grid(arch, train_features, train.labels, widths=widths, temperatures=temperature, throw=False)
+
+def solution_at(width):
+    network = arch.replace(widths=width)
+    return solve(network, train_features, train.labels, temperature=temperature, throw=False)
 
 
 def accuracy_of(predictor):
     return predictor.predict(test_features).accuracy(test.labels)
 
 
-accuracies = [accuracy_of(grid.at(width=width)) for width in widths]
+solution = solution_at({width})
+limit = gaussian_process(arch, train_features, train.labels, temperature=temperature)
+widths = {widths}
+accuracies = [accuracy_of(solution_at(width)) for width in widths]
 test_accuracy, limit_accuracy = accuracy_of(solution), accuracy_of(limit)
 train_accuracy = solution.predict(train_features).accuracy(train.labels)
 order_parameter, log_evidence = solution.order_parameter, solution.log_evidence
