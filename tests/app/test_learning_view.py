@@ -1,0 +1,251 @@
+"""The numbers of the Learning view against the public functions that they stand for."""
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import numpy as np
+import pytest
+
+from thermoformer.app import learning_view
+from thermoformer.app._learning_numbers import FEW_WIDTHS, WIDTHS, Search, widths_for
+from thermoformer.app._task_features import attentioned_inputs
+from thermoformer.app._turn import turn
+from thermoformer.app.learning_view import LearningChoice, code_of, numbers_of, picture_of, picture_of_arrays
+from thermoformer.learning import (
+    Architecture,
+    PathFeatures,
+    bilinear_attention,
+    gaussian_process,
+    head_scores,
+    label_alignment,
+    solve,
+)
+
+# Two paths and few examples: quick to compile.
+SMALL = LearningChoice(layers=("good+random", "uniform"), train=25)
+
+
+@pytest.fixture
+def compilations():
+    """Names of what XLA compiles during a test."""
+    seen = []
+
+    def listen(event: str, duration: float, **_: object) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            seen.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield seen
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    generator = np.random.default_rng(0)
+    xi = generator.normal(size=(60, 4, 9))
+    return xi, np.where(xi[:, 1, :3].sum(axis=1) > 0, 7, 3)
+
+
+@pytest.mark.parametrize("kinds", [(("good", "random"),), (("good", "uniform", "random"), ("random", "good"))])
+def test_attentioned_inputs_are_those_of_the_library(kinds):
+    task = dataclasses.replace(SMALL, perpendicular_noise=0.7, parallel_noise=1.4, stay_probability=0.6).task
+    seeds = tuple(tuple((5, layer, head) for head in range(len(names))) for layer, names in enumerate(kinds))
+    sample = task.sample(9, seed=(1, 2))
+    weights = [
+        np.stack([task.head(kind, seed=seed) for kind, seed in zip(*layer, strict=True)])
+        for layer in zip(kinds, seeds, strict=True)
+    ]
+    attention = [bilinear_attention(sample.x, layer) for layer in weights]
+    xi, labels = attentioned_inputs(task, 9, (1, 2), kinds, seeds)
+    np.testing.assert_allclose(xi, PathFeatures.from_attention(sample.x, attention).values, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(labels, sample.labels)
+
+
+def test_code_makes_the_same_numbers(tmp_path, monkeypatch):
+    choice = dataclasses.replace(SMALL, perpendicular_noise=0.4, temperature=0.2, width=37, seed=3)
+    monkeypatch.chdir(tmp_path)
+    picture, made = picture_of(choice), {}
+    exec(code_of(choice), made)
+    assert (tmp_path / "learning.png").stat().st_size > 10_000
+    exact = ("accuracies", "test_accuracy", "limit_accuracy", "train_accuracy", "path_names", "widths")
+    for name in exact:
+        assert np.array_equal(getattr(picture, name), made[name]), name
+    close = {"head_scores": "scores"} | {
+        name: name for name in ("order_parameter", "log_evidence", "overlaps", "limit_overlaps")
+    }
+    for name, other in close.items():
+        np.testing.assert_allclose(getattr(picture, name), made[other], rtol=1e-9, atol=1e-9, err_msg=name)
+    np.testing.assert_allclose(picture.limit_log_evidence, made["limit"].log_evidence, rtol=1e-10)
+    order = np.argsort(made["train"].labels, kind="stable")
+    np.testing.assert_allclose(picture.kernel, made["kernel"][np.ix_(order, order)], rtol=1e-9, atol=1e-9)
+    assert picture.converged and picture.curve_converged.all()
+
+
+def test_at_the_default_a_narrow_network_beats_the_gaussian_process():
+    picture = picture_of(LearningChoice())
+    assert picture.test_accuracy > picture.limit_accuracy + 0.1
+    assert picture.path_names[np.argmax(picture.path_scores)] == "good→uniform"
+    assert picture.log_evidence > picture.limit_log_evidence
+
+
+def test_own_arrays_give_what_the_public_functions_give(arrays):
+    xi, labels = arrays
+    picture = picture_of_arrays(
+        xi, labels, (2, 2), width=20, temperature=0.1, train_fraction=0.7, head_names=[["a", "b"], ["c", "d"]], seed=4
+    )
+    assert picture.path_names == ("a→c", "a→d", "b→c", "b→d") and picture.classes == ("+3", "+7")
+    assert (picture.train_examples, picture.test_examples) == (42, 18)
+    order = np.random.default_rng(4).permutation(60)
+    train, test = np.sort(order[:42]), np.sort(order[42:])
+    y, features = np.where(labels == 7, 1.0, -1.0), PathFeatures.from_attentioned_inputs(xi)
+    arch = Architecture((2, 2), 20)
+    solution = solve(arch, features[train], y[train], temperature=0.1)
+    limit = gaussian_process(arch, features[train], y[train], temperature=0.1)
+    assert solution.stats.form == "dual"  # fewer dimensions than examples: what is solved is smaller than the kernel
+    np.testing.assert_allclose(picture.order_parameter, solution.order_parameter, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(picture.log_evidence, solution.log_evidence, rtol=1e-10)
+    np.testing.assert_allclose(picture.head_scores, head_scores(arch, solution.order_parameter).values, atol=1e-9)
+    assert picture.test_accuracy == solution.predict(features[test]).accuracy(y[test])
+    assert picture.limit_accuracy == limit.predict(features[test]).accuracy(y[test])
+    for place in (0, 5, 9):
+        at = solve(arch.replace(widths=WIDTHS[place]), features[train], y[train], temperature=0.1)
+        assert picture.accuracies[place] == at.predict(features[test]).accuracy(y[test])
+    kernel = solution.kernel(features[train])
+    np.testing.assert_allclose(picture.overlaps, label_alignment(kernel, y[train])[:30], rtol=0, atol=1e-9)
+
+
+def test_shapes_and_read_only_arrays():
+    picture = picture_of(SMALL)
+    assert picture.order_parameter.shape == (2, 2) and picture.kernel.shape == (25, 25)
+    assert picture.overlaps.shape == picture.limit_overlaps.shape == (25,)
+    assert picture.accuracies.shape == picture.curve_converged.shape == picture.widths.shape
+    assert (np.diff(picture.kernel_labels) >= 0).all()
+    with pytest.raises(ValueError, match="read-only"):
+        picture.order_parameter[0, 0] = 1.0
+
+
+def test_continuous_sliders_compile_nothing(compilations):
+    picture_of(SMALL)
+    before = len(compilations)
+    for name, values in {
+        "width": (11, 800),
+        "temperature": (0.3, 1e-4),
+        "perpendicular_noise": (0.0, 2.5),
+        "parallel_noise": (0.0, 0.3),
+        "stay_probability": (0.9, 1.0),
+        "seed": (1,),
+    }.items():
+        for value in values:
+            picture_of(dataclasses.replace(SMALL, **{name: value}))
+    assert len(compilations) == before
+    jax.jit(lambda x: 2 * x)(np.ones(3)).block_until_ready()
+    assert len(compilations) > before, "what is compiled is not counted"
+
+
+def test_the_width_alone_solves_once(monkeypatch):
+    choice = dataclasses.replace(SMALL, temperature=0.05)
+    picture_of(choice)
+    searches = []
+    advance = Search.advance
+    monkeypatch.setattr(Search, "advance", lambda self: (searches.append(self.arch.widths[0]), advance(self)))
+    picture_of(dataclasses.replace(choice, width=17))
+    assert searches == [17]
+    assert picture_of(dataclasses.replace(choice, width=17.0)) is picture_of(dataclasses.replace(choice, width=17))
+
+
+def test_work_in_slices_and_turns():
+    work = learning_view.work_of(dataclasses.replace(SMALL, temperature=0.7))
+    fractions = [work.fraction]
+    while not work.done:
+        work.advance()
+        assert not turn.locked()
+        fractions.append(work.fraction)
+    assert fractions[0] == 0 and fractions[-1] == 1 and (np.diff(fractions) > 0).all()
+    assert work.finished() is work.picture
+    assert len(fractions) == 2 + len(work.picture.widths)
+
+
+def test_many_readers_at_once():
+    picture_of(SMALL)
+    choices = [dataclasses.replace(SMALL, perpendicular_noise=0.5 + 0.1 * (place % 4)) for place in range(8)]
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(picture_of, choices))
+    for choice, picture in zip(choices, together, strict=True):
+        picture_of.cache_clear()
+        alone = picture_of(choice)
+        np.testing.assert_array_equal(alone.order_parameter, picture.order_parameter)
+        np.testing.assert_array_equal(alone.accuracies, picture.accuracies)
+
+
+def test_searches_that_are_cut_in_slices_end_at_the_same_place(monkeypatch):
+    data = learning_view.work_of(SMALL).data
+    whole = Search(data, 10, 0.01).finished()
+    monkeypatch.setattr("thermoformer.app._learning_numbers.SLICE", 1.0)
+    cut = Search(data, 10, 0.01)
+    cut.advance()
+    assert cut.solution is None
+    assert cut.finished().converged
+    np.testing.assert_allclose(cut.finished().order_parameter, whole.order_parameter, rtol=1e-7)
+
+
+def test_dear_problems_have_fewer_widths():
+    assert widths_for(4, 100) == WIDTHS and widths_for(9, 200) == FEW_WIDTHS
+
+
+def test_numbers_are_short_strings():
+    numbers = numbers_of(picture_of(SMALL))
+    assert all(len(label) < 30 and len(value) < 30 for label, value in numbers)
+    assert dict(numbers)["solver"] == "converged"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("perpendicular_noise", -1.0, "perpendicular_noise: got -1; expected a number from 0 to 20"),
+        ("parallel_noise", np.nan, "parallel_noise: got 1 NaN or infinite entries"),
+        ("stay_probability", 1.2, "stay_probability: got 1.2; expected a number from 0 to 1"),
+        ("layers", "good", "layers: got 'good'; expected 1 to 2 lists of heads"),
+        ("layers", (), "layers: got \\(\\); expected"),
+        ("layers", ("good+bad",), "layers: got 'bad'; expected one of 'good', 'uniform', 'random'"),
+        ("layers", ("good+good+good+good",), "layers: got 4 heads in one layer; expected 3 or fewer"),
+        ("width", 3, "width: got 3; expected a number from 5 to 2000"),
+        ("width", 10.5, "width: got 10.5; expected a whole number"),
+        ("width", "wide", "width: got an array of type"),
+        ("temperature", 0.0, "temperature: got 0; expected a number from 0.0001 to 10"),
+        ("train", True, "train: got True; expected one of 25, 50, 100, 200"),
+        ("seed", -1, "seed: got -1; expected a whole number, zero or more"),
+    ],
+)
+def test_choices_are_checked(field, value, message):
+    with pytest.raises(ValueError, match=message):
+        LearningChoice(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"xi": np.zeros((3, 4, 2))}, "xi: got 3 examples; expected 4 to 2000"),
+        ({"xi": np.zeros((2001, 4, 2))}, "xi: got 2001 examples; expected 4 to 2000"),
+        ({"xi": np.zeros((60, 65, 2))}, "xi: got 65 paths; expected 64 or fewer"),
+        ({"xi": np.zeros((60, 60, 1400))}, "xi: got 5040000 numbers; expected 5000000 or fewer"),
+        ({"xi": np.zeros((60, 4))}, "xi: got shape \\(60, 4\\); expected 3 axes"),
+        ({"heads": (2, 3)}, "heads: got \\(2, 3\\); expected numbers whose product is 4"),
+        ({"heads": ()}, "heads: got \\(\\); expected"),
+        ({"labels": np.ones(60)}, "labels: got 1 different values; expected two"),
+        ({"labels": np.arange(60)}, "labels: got 60 different values; expected two"),
+        ({"labels": np.ones(59)}, "labels: got 59 labels; expected 60"),
+        ({"labels": ["a"] * 60}, "labels: got an array of type"),
+        ({"train_fraction": 1.0}, "train_fraction: got 1; expected a part that leaves"),
+        ({"train_fraction": 0.0}, "train_fraction: got 0.0; expected a number above 0"),
+        ({"head_names": [["a"], ["b", "c"]]}, "head_names: got \\[1, 2\\]; expected one name per head"),
+        ({"width": 1}, "width: got 1; expected"),
+        ({"temperature": -1.0}, "temperature: got -1; expected"),
+    ],
+)
+def test_own_arrays_are_checked(arrays, changes, message):
+    given = {"xi": arrays[0], "labels": arrays[1], "heads": (2, 2)} | changes
+    with pytest.raises(ValueError, match=message):
+        picture_of_arrays(given.pop("xi"), given.pop("labels"), given.pop("heads"), **given)
