@@ -37,11 +37,13 @@ class Pace:
         tick: the value of the last tick.
         moved: on the clock of `time.monotonic`.
         judgement: the longer look that is under way, if any.
+        waits: whether there was more to do at the last run.
     """
 
     tick: str = ""
     moved: float = 0.0
     judgement: Judgement | None = None
+    waits: bool = True
 
 
 def beta_slider(values: dict[str, Any], beta: float) -> Any:

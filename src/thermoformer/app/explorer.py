@@ -103,7 +103,10 @@ def _(
     _picture, _waits = dynamics_page.diagram(
         dynamics_controls, beta, dynamics_upload, switches, pace, _tick, go_to_beta
     )
-    say_work_waits(_waits)
+    # Only when it changes: the clock follows from this, and this cell from the clock.
+    if _waits != pace.waits:
+        pace.waits = _waits
+        say_work_waits(_waits)
     mo.vstack([_picture, page.unseen(clock)])
     return
 
