@@ -116,11 +116,11 @@ def drawing(table):
 def result(table, whole):
     left = {str(name): 100 * float(table.accuracy.sel(order=name, removed=3)) for name in table.order.values}
     luckless = 100 * float(table.random_mean.sel(removed=3))
+    parts = ", ".join(f"{value:.0f} % by *{name}*" for name, value in left.items())
     seen = (
-        f"All eight heads: {100 * whole:.0f} % of 512 new sequences. Without three of them it is "
-        + ", ".join(f"{value:.0f} % by *{name}*" for name, value in left.items())
-        + f", and {luckless:.0f} % on average over random orders. Bars are standard errors. A score is a guess: those of "
-        "the order parameters rank heads for a network that learns anew, and this one is only cut. So measure."
+        f"All eight heads: {100 * whole:.0f} % of 512 new sequences. Without three of them it is {parts}, and "
+        f"{luckless:.0f} % on average over random orders; bars are standard errors. A score is a guess: those of the "
+        "order parameters rank heads for a network that learns anew, and this one is only cut. So measure."
     )
     mo.md(seen)
     return left, luckless, seen

@@ -30,12 +30,13 @@ NOTEBOOKS = (
 )
 _INDEX = """# Gallery
 
-Six notebooks, each with one figure. They are in the folder `examples` of the repository and are run whenever this documentation is
-built. Each is a [marimo](https://docs.marimo.io) notebook and a plain script at once: `marimo edit examples/NAME.py` opens it in a browser,
-`python examples/NAME.py --out FILE.png` runs it and keeps the picture. `pip install '.[app]'` brings marimo.
+Six notebooks, each with one figure. They are in the folder `examples` of the repository and are run whenever this
+documentation is built. Each is a [marimo](https://docs.marimo.io) notebook and a plain script at once:
+`marimo edit examples/NAME.py` opens it in a browser, `python examples/NAME.py --out FILE.png` runs it and keeps the
+picture. `pip install '.[app]'` brings marimo.
 
-Heads of a pretrained transformer need its weights, so that example is not here: [Heads of pretrained transformers](../heads.md)
-goes from a hub name to a pruned checkpoint.
+Heads of a pretrained transformer need its weights, so that example is not here:
+[Heads of pretrained transformers](../heads.md) goes from a hub name to a pruned checkpoint.
 
 """
 
