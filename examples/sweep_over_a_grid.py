@@ -73,7 +73,7 @@ def drawing(complete, partly):
 def result(after, before, complete):
     chaotic = float((complete.exponent > 0.01).mean())
     seen = (
-        f"{before.done} points were in the store when the run was stopped, {after.done} at the end. The largest "
+        f"{before.done} points were in the store when the run was stopped, {after.done} at the end. The "
         f"Lyapunov exponent is above 0.01 at {100 * chaotic:.0f} % of them: chaos, for as long as these short orbits go."
     )
     mo.md(seen)
