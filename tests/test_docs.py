@@ -87,7 +87,8 @@ def draws_and_arviz(monkeypatch) -> dict:
     from thermoformer.learning import sample_order_parameters
 
     arviz = types.ModuleType("arviz")
-    arviz.summary, arviz.plot_trace = arviz_stats.summary, lambda draws, var_names: draws["posterior"][var_names]
+    arviz.summary = arviz_stats.summary
+    arviz.plot_trace = lambda draws, var_names: [draws["posterior"][name] for name in var_names]
     monkeypatch.setitem(sys.modules, "arviz", arviz)
     given = two_paths()
     inputs = (given["arch"], given["features"], given["labels"])
@@ -143,7 +144,7 @@ def test_every_block_of_every_page_runs(page, tmp_path, monkeypatch, capsys):
 
 
 def test_no_page_has_code_that_is_not_run():
-    # `python` is run here, `code-cell` in the build, `sh` is checked below; the others show what was printed or is typed.
+    # `python` is run here, `code-cell` in the build, `sh` is checked below; `text` is what was printed.
     known = {"python", "text", "sh", "{code-cell}", "{toctree}", "{eval-rst}", "{include}", "{figure}", "{image}"}
     for page in PAGES:
         opened = re.findall(r"^```+([^\s`]+)", page.read_text(), flags=re.MULTILINE)
