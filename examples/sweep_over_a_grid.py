@@ -74,7 +74,7 @@ def result(after, before, complete):
     chaotic = float((complete.exponent > 0.01).mean())
     seen = (
         f"{before.done} points were in the store when the run was stopped, {after.done} at the end. At "
-        f"{100 * chaotic:.0f} % of them the largest Lyapunov exponent is above 0.01: chaos, for as long as the orbits go."
+        f"{100 * chaotic:.0f} % of them the largest Lyapunov exponent is above 0.01: chaos, as far as the orbits go."
     )
     mo.md(seen)
     return chaotic, seen
