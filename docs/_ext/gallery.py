@@ -6,7 +6,9 @@ import ast
 import contextlib
 import importlib.util
 import io
+import logging as standard_logging
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,12 +71,9 @@ def written_cells(source: str) -> tuple[str, list[Cell]]:
 
 def _text(source: str, nodes: list[Any]) -> str:
     """The lines of some statements with the comments between them, from the left margin."""
-    first = min(getattr(decorator, "lineno", nodes[0].lineno) for decorator in _decorators(nodes[0]) or [nodes[0]])
+    # A function begins with its decorators, which Python does not count to it.
+    first = min(node.lineno for node in (*getattr(nodes[0], "decorator_list", []), nodes[0]))
     return textwrap.dedent("\n".join(source.splitlines()[first - 1 : nodes[-1].end_lineno]))
-
-
-def _decorators(node: Any) -> list[Any]:
-    return getattr(node, "decorator_list", [])
 
 
 def load_app(notebook: Path) -> Any:
@@ -90,10 +89,8 @@ def write_page(notebook: Path, folder: Path) -> None:
     """Runs a notebook and writes its page and its figure."""
     source = notebook.read_text()
     setup, cells = written_cells(source)
-    app = load_app(notebook)
-    # What a notebook prints is for those who run it as a script.
-    with contextlib.redirect_stdout(io.StringIO()):
-        outputs, _ = app.run()
+    with _quiet():
+        outputs, _ = load_app(notebook).run()
     summary = ast.get_docstring(ast.parse(source)) or notebook.stem
     parts: list[str] = []
     for cell, output in zip(cells, outputs, strict=True):
@@ -119,6 +116,18 @@ def write_index(folder: Path) -> None:
         parts.append(f"```{{figure}} {name}.svg\n:alt: {title}\n:target: {name}.html\n\n[{title}]({name}.md)\n```\n")
     parts += ["````\n\n```{toctree}\n:hidden:\n\n", *(f"{name}\n" for name in NOTEBOOKS), "```\n"]
     _write(folder / "index.md", "".join(parts))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what a notebook prints for those who run it as a script, and without the remarks of libraries."""
+    before = standard_logging.root.manager.disable
+    standard_logging.disable(standard_logging.INFO)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        standard_logging.disable(before)
 
 
 def _write(file: Path, text: str) -> None:
