@@ -70,10 +70,13 @@ def written_cells(source: str) -> tuple[str, list[Cell]]:
 
 
 def _text(source: str, nodes: list[Any]) -> str:
-    """The lines of some statements with the comments between them, from the left margin."""
+    """The lines of some statements with the comments before and between them, from the left margin."""
     # A function begins with its decorators, which Python does not count to it.
     first = min(node.lineno for node in (*getattr(nodes[0], "decorator_list", []), nodes[0]))
-    return textwrap.dedent("\n".join(source.splitlines()[first - 1 : nodes[-1].end_lineno]))
+    lines = source.splitlines()
+    while lines[first - 2].lstrip().startswith("#"):
+        first -= 1
+    return textwrap.dedent("\n".join(lines[first - 1 : nodes[-1].end_lineno]))
 
 
 def load_app(notebook: Path) -> Any:
