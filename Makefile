@@ -43,5 +43,5 @@ bench: setup ## run every benchmark; ratios are printed against a baseline of th
 	@set -e; for script in benchmarks/solve.py benchmarks/scaling.py benchmarks/sampling.py benchmarks/dynamics.py benchmarks/sweeps.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 clean: ## remove .venv, caches and built files; results/ stays
-	rm -rf $(VENV) build dist docs/_build docs/jupyter_execute .pytest_cache .ruff_cache .hypothesis .jupyter_cache
-	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -rf $(VENV) build dist docs/_build docs/gallery docs/jupyter_execute .pytest_cache .ruff_cache .hypothesis .jupyter_cache
+	find src tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -12,7 +12,7 @@ author = "thermoformer developers"
 copyright = author
 version = release = thermoformer.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "house_docstrings", "mathml"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "house_docstrings", "mathml", "gallery"]
 exclude_patterns = ["_build", "_ext", "jupyter_execute"]
 
 # Dashes only: a quoted word in a docstring is a value to type, and keeps its straight quotes.

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import re
 import shlex
+import sys
+import tomllib
+import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +68,8 @@ def test_the_first_file_is_solved_from_the_shell_as_from_python(tmp_path, monkey
     assert f'"accuracy": {accuracy}' in result.stdout
 
 
-def test_advice_on_choosing_runs():
+def two_paths() -> dict:
+    """What the blocks of a page that starts in the middle take as given."""
     from thermoformer.learning import Architecture, PathFeatures, choose_by_evidence, solve
 
     rng = np.random.default_rng(0)
@@ -71,16 +77,90 @@ def test_advice_on_choosing_runs():
     arch, labels = Architecture((2,), 10), np.sign(rng.normal(size=20))
     given = {"arch": arch, "features": features, "labels": labels}
     solution = solve(arch, features, labels, temperature=0.1)
-    theory = {"solve": solve, "choose_by_evidence": choose_by_evidence, "solution": solution}
-    found = run(blocks(DOCS / "choosing.md", "python"), given | theory)
-    np.testing.assert_array_equal(found["diagonal"].order_parameter, np.diag(np.diag(solution.order_parameter)))
+    return given | {"solve": solve, "choose_by_evidence": choose_by_evidence, "solution": solution}
 
 
-def test_other_settings_of_the_experiment_are_settings(monkeypatch):
-    called = []
+def draws_and_arviz(monkeypatch) -> dict:
+    """Draws of a posterior; of ArviZ the summary is installed, and its plots, which need the whole of it, are not."""
+    import arviz_stats
+
+    from thermoformer.learning import sample_order_parameters
+
+    arviz = types.ModuleType("arviz")
+    arviz.summary = arviz_stats.summary
+    arviz.plot_trace = lambda draws, var_names: [draws["posterior"][name] for name in var_names]
+    monkeypatch.setitem(sys.modules, "arviz", arviz)
+    given = two_paths()
+    inputs = (given["arch"], given["features"], given["labels"])
+    return {"posterior": sample_order_parameters(*inputs, temperature=0.1, key=0, draws=300)}
+
+
+def sweep_and_cluster() -> dict:
+    """A sweep that says where it would run, and a cluster that says how far it would grow."""
+    called: list[Any] = []
+    sweep = types.SimpleNamespace(run=lambda executor, cluster: called.append((executor, cluster)))
+    cluster = types.SimpleNamespace(adapt=lambda maximum_jobs: called.append(maximum_jobs))
+    return {"sweep": sweep, "cluster": cluster, "called": called}
+
+
+def choosing(found):
+    diagonal = np.diag(np.diag(found["solution"].order_parameter))
+    assert found["diagonal"].order_parameter.shape == diagonal.shape
+
+
+def experiments(found):
+    assert found["called"][0][0].temperature == 0.1
+
+
+def sweeps(found):
+    assert found["called"] == [("dask", "tcp://login-node:8786"), 20, ("dask", found["cluster"])]
+
+
+def approximations(found):
+    assert Path("draws.nc").is_file()
+
+
+# Pages that need something beside their own blocks; every other page stands on its own.
+GIVEN = {
+    "choosing": lambda monkeypatch: two_paths(),
+    "approximations": draws_and_arviz,
+    "sweeps": lambda monkeypatch: sweep_and_cluster(),
+}
+CHECKS = {check.__name__: check for check in (choosing, experiments, sweeps, approximations)}
+SHOWN_ELSEWHERE = ("README", "getting-started")
+WITH_CODE = [page for page in PAGES if blocks(page, "python") and page.stem not in SHOWN_ELSEWHERE]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+def test_every_block_of_every_page_runs(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    called: list[Any] = []
     monkeypatch.setattr(thermoformer.experiments.markov, "run_markov", lambda *arguments: called.append(arguments))
-    run(blocks(DOCS / "experiments.md", "python"), {})
-    assert called[0][0].temperature == 0.1
+    given = GIVEN.get(page.stem, lambda monkeypatch: {})(monkeypatch)
+    found = run(blocks(page, "python"), {"called": called} | given)
+    CHECKS.get(page.stem, lambda found: None)(found)
+    if shown := "".join(blocks(page, "text")):
+        assert capsys.readouterr().out == shown
+
+
+def test_no_page_has_code_that_is_not_run():
+    # `python` is run here, `code-cell` in the build, `sh` is checked below; `text` is what was printed.
+    known = {"python", "text", "sh", "{code-cell}", "{toctree}", "{eval-rst}", "{include}", "{figure}", "{image}"}
+    for page in PAGES:
+        opened = re.findall(r"^```+([^\s`]+)", page.read_text(), flags=re.MULTILINE)
+        assert set(opened) <= known, (page.name, set(opened) - known)
+
+
+def is_an_extra(words: list[str]) -> bool:
+    """Whether a pip command names an extra that this library, or the JAX that is installed, has."""
+    *command, what = words
+    package, _, extra = what.rstrip("]").partition("[")
+    name = {".": "thermoformer", "jax": "jax"}.get(package)
+    if name is None or command[:2] != ["pip", "install"] or command[2:] not in ([], ["-U"]):
+        return False
+    if name == "thermoformer":
+        return extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    return extra in importlib.metadata.metadata(name).get_all("Provides-Extra")
 
 
 @pytest.mark.parametrize(("page", "words"), commands(), ids=lambda value: value.stem if isinstance(value, Path) else "")
@@ -96,8 +176,7 @@ def test_commands_exist(page, words):
         source = (ROOT / words[1]).read_text()
         assert all(f'"{word}"' in source for word in words if word.startswith("--"))
     else:
-        installed = (["pip", "install", "."], ["pip", "install", ".[transformers]"])
-        assert words in (*installed, ["export", "THERMOFORMER_KEEP_PRECISION=1"])
+        assert words in (["pip", "install", "."], ["export", "THERMOFORMER_KEEP_PRECISION=1"]) or is_an_extra(words)
 
 
 @pytest.mark.parametrize("room", ["learning", "dynamics", "transformers", "tasks", "sweeps", "figures", "experiments"])

@@ -1,0 +1,107 @@
+"""The notebooks of examples/: each runs, draws one figure, and its numbers are what its page says."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def load(file: Path) -> Any:
+    specification = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def accuracy_against_width(found):
+    mean = found["accuracy"].accuracy.mean("seed")
+    assert float(mean.sel(width=10)) > 0.93 > 0.86 > float(mean.sel(width=np.inf))
+    assert (np.diff(mean.values) < 0.01).all()
+    np.testing.assert_allclose(found["limit"].order_parameter, np.eye(4))
+
+
+def exact_finite_width(found):
+    error, noise = found["errors"].error, found["errors"].noise
+    assert (error.sel(approach="gaussian process") > 2 * error.sel(approach="saddle")).all()
+    assert (error.sel(approach="saddle") > error.sel(approach="one-loop")).all()
+    assert (error.sel(approach="one-loop") < 3 * noise.sel(approach="one-loop")).all()
+
+
+def which_heads_matter(found):
+    assert found["whole"] > 0.9
+    assert found["left"]["gradient"] > found["luckless"]
+    assert set(found["table"].order.values) == {"theory", "evidence", "gradient", "trained"}
+
+
+def orbit_and_regime(found):
+    assert {beta: verdict.name for beta, verdict in found["verdicts"].items()} == {
+        1.255: "quasi-periodic",
+        1.28: "chaos",
+    }
+    quiet, wild = (found["spectra"][beta].exponents[0] for beta in (1.255, 1.28))
+    assert abs(quiet) < 1e-3 and wild == pytest.approx(0.139, abs=0.02)
+
+
+def orbit_diagram(found):
+    assert found["diagram"].sizes["beta"] == sum(found["counts"].values()) == 301
+    assert found["widest"] == pytest.approx((1.2738, 1.3), abs=2e-3)
+
+
+def sweep_over_a_grid(found):
+    assert (found["before"].done, found["after"].done, found["after"].failed) == (52, 117, 0)
+    first = found["partly"].exponent.isel(gamma=slice(0, 4))
+    np.testing.assert_array_equal(first, found["complete"].exponent.isel(gamma=slice(0, 4)))
+    # Below the torus nothing is chaotic.
+    assert (found["complete"].exponent.sel(beta=1.0) < 0).all()
+
+
+CHECKS = (
+    accuracy_against_width,
+    exact_finite_width,
+    which_heads_matter,
+    orbit_and_regime,
+    orbit_diagram,
+    sweep_over_a_grid,
+)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_notebook(check, tmp_path, monkeypatch, capsys):
+    # As `python examples/NAME.py --out FILE.png` would have it.
+    file = tmp_path / "figure.png"
+    monkeypatch.setattr(sys, "argv", ["notebook.py", "--out", str(file)])
+    outputs, found = load(ROOT / "examples" / f"{check.__name__}.py").app.run()
+    assert isinstance(found["figure"], Figure)
+    assert any(output is found["figure"] for output in outputs)
+    assert found["seen"] in capsys.readouterr().out
+    assert file.read_bytes().startswith(b"\x89PNG")
+    check(found)
+
+
+def test_every_example_is_checked_and_in_the_gallery(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "_ext")
+    gallery = load(ROOT / "docs" / "_ext" / "gallery.py")
+    names = [file.stem for file in EXAMPLES]
+    assert sorted(gallery.NOTEBOOKS) == names == sorted(check.__name__ for check in CHECKS)
+    for file in EXAMPLES:
+        setup, cells = gallery.written_cells(file.read_text())
+        assert setup.startswith("import")
+        compile(setup, file.name, "exec")
+        for cell in cells:
+            compile(cell.code, file.name, "exec")
+
+
+def test_structure_of_the_notebooks():
+    command = [sys.executable, "-m", "marimo", "check", "--strict", *map(str, EXAMPLES)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
