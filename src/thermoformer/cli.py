@@ -355,7 +355,9 @@ def heads(
 @app.command()
 def explore(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.  [default: any free one]")] = 0,
-    host: Annotated[str, typer.Option(help="Address to listen on; beyond this machine only with a token.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; beyond this machine only with a token.")
+    ] = "127.0.0.1",
     token: Annotated[str | None, typer.Option(help="What browsers must show; made anew where it is needed.")] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
 ) -> None:
@@ -370,7 +372,7 @@ def explore(
             screen.print(Text(f"Explorer: {link}  (Ctrl-C stops it)"), soft_wrap=True)
 
         serve(place, browser=browser, started=say)
-    # A computation that nobody waits for any more may be under way in a thread; it would hold up, or break, a usual end.
+    # A computation that nobody waits for any more may be under way in a thread; it would hold up a usual end.
     sys.stdout.flush()
     os._exit(0)
 

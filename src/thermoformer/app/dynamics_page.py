@@ -15,7 +15,7 @@ from .dynamics_code import code_of, diagram_code_of
 from .dynamics_steps import DiagramStepper, Judgement, diagram_for
 from .dynamics_view import CONTEXTS, MOST_FEATURES, DynamicsChoice, picture_of, table_text
 from .learning_page import slider
-from .page import card, code, columns, numbers, problem, progress, write_link
+from .page import card, clickable, code, columns, numbers, problem, progress, write_link
 from .uploads import LARGEST_FILE, table
 
 FEATURES = {"the paper's": "paper", "random": "random", "my own table": "table"}
@@ -38,12 +38,14 @@ class Pace:
         moved: on the clock of `time.monotonic`.
         judgement: the longer look that is under way, if any.
         waits: whether there was more to do at the last run.
+        clicked: the diagram on the page, which tells where it was clicked.
     """
 
     tick: str = ""
     moved: float = 0.0
     judgement: Judgement | None = None
     waits: bool = True
+    clicked: Any = None
 
 
 def beta_slider(values: dict[str, Any], beta: float) -> Any:
@@ -63,7 +65,9 @@ def controls(choice: DynamicsChoice) -> Any:
         {
             "features": _choice_of(FEATURES, choice.features, "features"),
             "table": mo.ui.text_area(choice.table or EXAMPLE_TABLE, label="signs", rows=5, debounce=600),
-            "feature_count": mo.ui.slider(1, MOST_FEATURES, 1, value=choice.feature_count, label="features M", show_value=True),
+            "feature_count": mo.ui.slider(
+                1, MOST_FEATURES, 1, value=choice.feature_count, label="features M", show_value=True
+            ),
             "bits": mo.ui.slider(2, 12, 1, value=choice.bits, label="semantic bits", show_value=True),
             "feature_seed": mo.ui.number(0, 2**32 - 1, 1, value=choice.feature_seed, label="seed"),
             "gamma": slider("γ", (float(number) for number in range(0, 401, 5)), choice.gamma),
@@ -129,7 +133,9 @@ def shown(elements: Any, beta: Any, uploaded: Any, switches: Any, pace: Pace, ad
         card("spectrum", pictures.spectrum_figure(picture, height=320), lambda: pictures.spectrum_table(picture)),
     ]
     strip = numbers([("β", f"{choice.beta:.4f}"), *pictures.numbers_of(picture, pace.judgement)])
-    return columns(panel, mo.vstack([strip, mo.hstack(figures, widths="equal", gap=0.5), code(code_of(choice))], gap=0.4))
+    return columns(
+        panel, mo.vstack([strip, mo.hstack(figures, widths="equal", gap=0.5), code(code_of(choice))], gap=0.4)
+    )
 
 
 def advanced(pace: Pace, choice: DynamicsChoice, tick: str, refine: bool, longer: bool) -> tuple[DiagramStepper, bool]:
@@ -174,9 +180,8 @@ def diagram(
     if stepper.level:
         found = stepper.picture
         figure = pictures.diagram_figure(found, choice)
-        parts.append(
-            card("orbit-diagram", figure, lambda: pictures.diagram_table(found), lambda point: go_to(float(point["x"])))
-        )
+        pace.clicked = clickable("orbit-diagram", figure, lambda point: go_to(float(point["x"])))
+        parts.append(card("orbit-diagram", figure, lambda: pictures.diagram_table(found), pace.clicked))
         parts.append(code(diagram_code_of(stepper)))
     return mo.vstack(parts, gap=0.2), waits
 
@@ -193,7 +198,9 @@ def _panel(elements: Any, beta: Any, uploaded: Any, switches: Any) -> mo.Html:
     files = [uploaded] if elements.value["features"] == "table" else []
     rest = [elements[name] for name in ("role", "component", "against", "start")]
     span = mo.hstack([elements["lowest"], elements["highest"]], justify="start", gap=0.5)
-    return mo.vstack([beta, *(elements[name] for name in names), *files, *rest, span, *switches.elements.values()], gap=0.6)
+    return mo.vstack(
+        [beta, *(elements[name] for name in names), *files, *rest, span, *switches.elements.values()], gap=0.6
+    )
 
 
 def _choice_of(words: dict[str, Any], value: Any, label: str) -> Any:

@@ -17,14 +17,25 @@ def _():
 
 
 @app.cell
-def _(dynamics_page, mo, page):
+def _(dynamics_page, learning_page, mo, page):
     opened = page.opening(mo.query_params())
-    pace = dynamics_page.Pace()
+    learning_pace, pace = learning_page.Pace(), dynamics_page.Pace()
     # Set by a click in the diagram, and by nothing else: a slider that followed its own value would stutter.
     clicked_beta, go_to_beta = mo.state(opened.dynamics.beta)
     # Whether there is work that ticks should go on with.
+    learning_waits, say_learning_waits = mo.state(False)
     work_waits, say_work_waits = mo.state(True)
-    return clicked_beta, go_to_beta, opened, pace, say_work_waits, work_waits
+    return (
+        clicked_beta,
+        go_to_beta,
+        learning_pace,
+        learning_waits,
+        opened,
+        pace,
+        say_learning_waits,
+        say_work_waits,
+        work_waits,
+    )
 
 
 @app.cell
@@ -47,9 +58,13 @@ def _(learning_page, opened):
 
 
 @app.cell
-def _(learning_controls, learning_page, learning_upload, mo, view):
+def _(clock, learning_controls, learning_pace, learning_page, learning_upload, mo, page, say_learning_waits, view):
     mo.stop(view.value != "Learning")
-    learning_page.shown(learning_controls, learning_upload, mo.query_params())
+    _picture, _waits = learning_page.shown(learning_controls, learning_upload, learning_pace, mo.query_params())
+    if _waits != learning_pace.waits:
+        learning_pace.waits = _waits
+        say_learning_waits(_waits)
+    mo.vstack([_picture, page.unseen(clock)])
     return
 
 
@@ -76,10 +91,10 @@ def _(beta, dynamics_controls, dynamics_page, dynamics_upload, mo, pace, switche
 
 
 @app.cell
-def _(mo, switches, view, work_waits):
+def _(learning_waits, mo, switches, view, work_waits):
     # A page that is closed or has nothing to do has no clock, and so nothing is computed for it.
-    ticking = view.value == "Dynamics" and any(switches.value.values()) and work_waits()
-    clock = mo.ui.refresh(default_interval="0.5s", options=["0.5s"]) if ticking else None
+    _busy = {"Learning": learning_waits(), "Dynamics": any(switches.value.values()) and work_waits()}
+    clock = mo.ui.refresh(default_interval="0.5s", options=["0.5s"]) if _busy[view.value] else None
     return (clock,)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import marimo as mo
 import numpy as np
 
 from . import learning_pictures as pictures
+from ._learning_numbers import LearningPicture, PictureWork
 from .learning_view import (
     MOST_HEADS,
     MOST_LAYERS,
@@ -18,19 +21,23 @@ from .learning_view import (
     LearningChoice,
     code_of,
     numbers_of,
-    picture_of,
-    picture_of_arrays,
+    work_of,
+    work_of_arrays,
 )
-from .page import card, code, columns, numbers, problem, write_link
+from .page import card, code, columns, numbers, problem, progress, write_link
 from .uploads import LARGEST_FILE, attentioned_inputs
 
 NONE = "–"
+# Seconds that a page works on an answer before it shows a bar and lets others have their turn.
+SLICE = 0.4
 KINDS = (NONE, "good", "uniform", "random")
 
 
 def controls(choice: LearningChoice) -> Any:
     """What a reader chooses."""
-    kinds = [[*layer, *[NONE] * MOST_HEADS][:MOST_HEADS] for layer in [*choice.kinds, *[()] * MOST_LAYERS][:MOST_LAYERS]]
+    kinds = [
+        [*layer, *[NONE] * MOST_HEADS][:MOST_HEADS] for layer in [*choice.kinds, *[()] * MOST_LAYERS][:MOST_LAYERS]
+    ]
     widths = np.unique(np.round(np.geomspace(*WIDTH_RANGE, 60)).astype(int)).tolist()
     temperatures = [float(f"{value:.2g}") for value in np.geomspace(*TEMPERATURE_RANGE, 51)]
     return mo.ui.dictionary(
@@ -39,9 +46,14 @@ def controls(choice: LearningChoice) -> Any:
             "temperature": slider("temperature τ", temperatures, choice.temperature),
             "perpendicular_noise": slider("noise across σ⊥", tenths(50), choice.perpendicular_noise),
             "parallel_noise": slider("noise along σ∥", tenths(50), choice.parallel_noise),
-            "stay_probability": slider("stay probability", (number / 50 for number in range(51)), choice.stay_probability),
+            "stay_probability": slider(
+                "stay probability", (number / 50 for number in range(51)), choice.stay_probability
+            ),
             "train": mo.ui.dropdown(
-                [str(size) for size in TRAIN_SIZES], value=str(choice.train), label="training examples", allow_select_none=False
+                [str(size) for size in TRAIN_SIZES],
+                value=str(choice.train),
+                label="training examples",
+                allow_select_none=False,
             ),
             "layers": mo.ui.array([mo.ui.array([_kind(kind) for kind in layer]) for layer in kinds]),
             "seed": mo.ui.number(0, 2**32 - 1, 1, value=choice.seed, label="seed"),
@@ -51,7 +63,7 @@ def controls(choice: LearningChoice) -> Any:
 
 def upload() -> Any:
     """Where a reader hands in arrays."""
-    return mo.ui.file(filetypes=[".npz", ".csv"], max_size=LARGEST_FILE, label="my own arrays (npz, csv)")
+    return mo.ui.file(filetypes=[".npz", ".csv"], max_size=LARGEST_FILE, label="a file (npz, csv)")
 
 
 def slider(label: str, steps: Iterable[float], value: float) -> Any:
@@ -85,19 +97,74 @@ def chosen(values: dict[str, Any]) -> LearningChoice:
     return LearningChoice(**{**values, "train": int(values["train"]), "layers": named})
 
 
-def shown(elements: Any, uploaded: Any, address: Any) -> mo.Html:
-    """The whole view: controls beside numbers and figures, or a sentence about what is wrong."""
-    own = uploaded.value
+@dataclass
+class Pace:
+    """What a page remembers between its runs.
+
+    Fields:
+        asked: what the work under way is for.
+        work: the picture in slices.
+        stopped: whether the reader stopped it.
+        waits: whether there was more to do at the last run.
+        button: the one that stops it.
+    """
+
+    asked: Any = None
+    work: PictureWork | None = None
+    stopped: bool = False
+    waits: bool = False
+    button: Any = None
+
+    def stop(self) -> None:
+        """No slice more."""
+        self.stopped = True
+
+
+def shown(elements: Any, uploaded: Any, pace: Pace, address: Any) -> tuple[mo.Html, bool]:
+    """The whole view, controls beside numbers and figures, and whether there is more to do.
+
+    What takes long comes in slices, one at each tick of the page's clock, with a bar and a button that stops it.
+    """
     panel = _panel(elements, uploaded)
     try:
-        if own:
-            picture, lines = _of_file(own[0].name, own[0].contents, elements.value), None
-        else:
-            choice = chosen(elements.value)
-            picture, lines = picture_of(choice), code_of(choice)
-            write_link(address, "Learning", choice)
+        work, lines = _work(elements.value, uploaded.value, pace, address)
+        end = time.monotonic() + SLICE
+        while not (work.done or pace.stopped or time.monotonic() > end):
+            work.advance()
     except ValueError as error:
-        return columns(panel, problem(str(error)))
+        return columns(panel, problem(str(error))), False
+    if work.picture is None:
+        if pace.stopped:
+            return columns(panel, problem("stopped; any change of the controls begins anew")), False
+        # Kept, or nobody would be there to be told of a click.
+        pace.button = mo.ui.button(label="stop", on_click=lambda _: pace.stop())
+        bar = progress("solving", work.fraction, "solving width by width")
+        return columns(panel, mo.vstack([bar, pace.button])), True
+    return columns(panel, _drawn(work.picture, lines)), False
+
+
+def _work(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> tuple[PictureWork, str | None]:
+    """The work for what the controls say, which goes on where it is the same as before."""
+    if own:
+        asked: Any = (own[0].name, own[0].contents, values["width"], values["temperature"], values["seed"])
+        lines = None
+    else:
+        asked = chosen(values)
+        lines = code_of(asked)
+        write_link(address, "Learning", asked)
+    if pace.work is None or asked != pace.asked:
+        pace.asked, pace.stopped = asked, False
+        pace.work = None  # what was for something else must not be shown where the new one fails
+        pace.work = _of_file(*asked) if own else work_of(asked)
+    return pace.work, lines
+
+
+def _of_file(name: str, content: bytes, width: int, temperature: float, seed: int) -> PictureWork:
+    xi, labels, heads = attentioned_inputs(name, content)
+    return work_of_arrays(xi, labels, heads, width=width, temperature=temperature, seed=seed)
+
+
+def _drawn(picture: LearningPicture, lines: str | None) -> mo.Html:
     figures = [
         card("accuracy", pictures.accuracy_figure(picture), lambda: pictures.accuracy_table(picture)),
         card("order-parameter", pictures.order_figure(picture), lambda: pictures.order_table(picture)),
@@ -107,14 +174,7 @@ def shown(elements: Any, uploaded: Any, address: Any) -> mo.Html:
     ]
     rows = [mo.hstack(figures[:2], widths="equal", gap=0.5), mo.hstack(figures[2:], widths="equal", gap=0.5)]
     rest = [] if lines is None else [code(lines)]
-    return columns(panel, mo.vstack([numbers(numbers_of(picture)), *rows, *rest], gap=0.4))
-
-
-def _of_file(name: str, content: bytes, values: dict[str, Any]) -> Any:
-    xi, labels, heads = attentioned_inputs(name, content)
-    return picture_of_arrays(
-        xi, labels, heads, width=values["width"], temperature=values["temperature"], seed=values["seed"]
-    )
+    return mo.vstack([numbers(numbers_of(picture)), *rows, *rest], gap=0.4)
 
 
 def _panel(elements: Any, uploaded: Any) -> mo.Html:

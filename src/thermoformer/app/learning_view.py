@@ -30,7 +30,7 @@ WIDTH_RANGE = (5, 2000)
 TEMPERATURE_RANGE = (1e-4, 10.0)
 LARGEST_NOISE = 20.0
 # Limits of a user's own arrays: beyond them one answer would keep every other session waiting.
-MOST_EXAMPLES, MOST_PATHS, MOST_NUMBERS = 2000, 64, 5_000_000
+MOST_EXAMPLES, MOST_PATHS, MOST_NUMBERS = 1000, 16, 2_000_000
 _TRAINING, _TEST, _HEADS = 0, 1, 2  # what a seed is for
 
 

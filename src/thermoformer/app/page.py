@@ -138,22 +138,35 @@ def unseen(element: Any) -> mo.Html:
     return mo.Html("" if element is None else f'<div class="tf-unseen">{mo.as_html(element).text}</div>')
 
 
-def card(
-    name: str, figure: go.Figure, table: Callable[[], dict[str, np.ndarray]], click: Callable[[Any], None] | None = None
-) -> mo.Html:
+def card(name: str, figure: go.Figure, table: Callable[[], dict[str, np.ndarray]], shown: Any = None) -> mo.Html:
     """A figure with what saves it: the picture as a page of its own, and the numbers behind it.
 
     Arguments:
         name: of the files.
         table: columns by name, asked for when they are saved.
-        click: called with the point that was clicked, by axis.
+        shown: the element that shows the figure, where the caller has made one with `clickable`.
     """
-    shown = mo.ui.plotly(figure, config=_config(name), on_change=None if click is None else _first(click))
+    shown = mo.ui.plotly(figure, config=_config(name)) if shown is None else shown
     saved = [
         mo.download(lambda: csv_of(table()), f"{name}.csv", "text/csv", label="data"),
         mo.download(lambda: page_of(figure, name), f"{name}.html", "text/html", label="picture"),
     ]
     return mo.vstack([shown, mo.hstack(saved, justify="end", gap=0.3)], gap=0)
+
+
+def clickable(name: str, figure: go.Figure, click: Callable[[Any], None]) -> Any:
+    """The element of a figure that tells which point was clicked; it must be kept, or nobody is there to be told.
+
+    Arguments:
+        name: of the files.
+        click: called with the point, by axis.
+    """
+
+    def told(points: Any) -> None:
+        if points:
+            click(points[0])
+
+    return mo.ui.plotly(figure, config=_config(name), on_change=told)
 
 
 def csv_of(columns: Mapping[str, np.ndarray]) -> bytes:
@@ -184,7 +197,3 @@ def code(lines: str) -> mo.Html:
 def _config(name: str) -> dict[str, Any]:
     drawn = {"format": "png", "filename": name, "scale": 3}
     return {"displaylogo": False, "responsive": True, "toImageButtonOptions": drawn, "scrollZoom": False}
-
-
-def _first(click: Callable[[Any], None]) -> Callable[[Any], None]:
-    return lambda points: click(points[0]) if points else None

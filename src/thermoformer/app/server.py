@@ -143,7 +143,9 @@ def _listening(place: Place) -> socket.socket:
         listening.bind((place.host, place.port))
     except OSError as error:
         listening.close()
-        raise fail("port", f"{place.port} of {place.host} ({error.strerror})", "one that is free and allowed") from error
+        raise fail(
+            "port", f"{place.port} of {place.host} ({error.strerror})", "one that is free and allowed"
+        ) from error
     return listening
 
 

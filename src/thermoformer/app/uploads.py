@@ -77,7 +77,9 @@ def table(name: str, content: bytes) -> np.ndarray:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             found = {key: archive[key] for key in archive.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise fail("file", f"{Path(name).name}, which cannot be read", "arrays of numbers, saved with numpy.savez") from error
+        raise fail(
+            "file", f"{Path(name).name}, which cannot be read", "arrays of numbers, saved with numpy.savez"
+        ) from error
     if len(found) != 1:
         raise fail("file", f"arrays {', '.join(sorted(found)) or 'none'}", "one array [row, column]")
     (array,) = found.values()
@@ -108,7 +110,7 @@ def _archive(content: bytes) -> Arrays:
 
 
 def _check_archive(content: bytes) -> None:
-    """The sizes that an archive claims, of its members and in the headers of its arrays, before anything is unpacked."""
+    """The sizes that an archive claims, of members and in headers of arrays, before anything is unpacked."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()

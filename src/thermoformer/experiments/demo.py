@@ -49,7 +49,7 @@ def _write_page(out: Path, pages: dict[str, Path]) -> Path:
         page.heading("Learning: a narrow network finds the good attention path"),
         page.figure(
             out / "markov" / "accuracy.png",
-            f"Test accuracy against width, {seeds} draws of the hidden-Markov task, one standard deviation either side.",
+            f"Test accuracy against width, {seeds} draws of the task, one standard deviation either side.",
             alternative="Test accuracy falls with width towards that of the Gaussian process",
         ),
         page.paragraph(
