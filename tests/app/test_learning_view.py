@@ -227,10 +227,10 @@ def test_choices_are_checked(field, value, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"xi": np.zeros((3, 4, 2))}, "xi: got 3 examples; expected 4 to 2000"),
-        ({"xi": np.zeros((2001, 4, 2))}, "xi: got 2001 examples; expected 4 to 2000"),
-        ({"xi": np.zeros((60, 65, 2))}, "xi: got 65 paths; expected 64 or fewer"),
-        ({"xi": np.zeros((60, 60, 1400))}, "xi: got 5040000 numbers; expected 5000000 or fewer"),
+        ({"xi": np.zeros((3, 4, 2))}, "xi: got 3 examples; expected 4 to 1000"),
+        ({"xi": np.zeros((1001, 4, 2))}, "xi: got 1001 examples; expected 4 to 1000"),
+        ({"xi": np.zeros((60, 17, 2))}, "xi: got 17 paths; expected 16 or fewer"),
+        ({"xi": np.zeros((60, 16, 2100))}, "xi: got 2016000 numbers; expected 2000000 or fewer"),
         ({"xi": np.zeros((60, 4))}, "xi: got shape \\(60, 4\\); expected 3 axes"),
         ({"heads": (2, 3)}, "heads: got \\(2, 3\\); expected numbers whose product is 4"),
         ({"heads": ()}, "heads: got \\(\\); expected"),

@@ -39,6 +39,8 @@ class Pace:
         judgement: the longer look that is under way, if any.
         waits: whether there was more to do at the last run.
         clicked: the diagram on the page, which tells where it was clicked.
+        clicked_beta: the β of the last click.
+        beta: the β of the last run.
     """
 
     tick: str = ""
@@ -46,17 +48,31 @@ class Pace:
     judgement: Judgement | None = None
     waits: bool = True
     clicked: Any = None
+    clicked_beta: float = -1.0
+    beta: float = 0.0
 
 
-def beta_slider(values: dict[str, Any], beta: float) -> Any:
-    """β over the range of the diagram, with the β of a link or a click among its steps.
+def span(choice: DynamicsChoice) -> Any:
+    """From where to where the diagram and the slider of β go."""
+    return mo.ui.dictionary(
+        {
+            "lowest": mo.ui.number(0.0, 20.0, 0.01, value=choice.between[0], label="diagram: β"),
+            "highest": mo.ui.number(0.0, 20.0, 0.01, value=choice.between[1], label="to"),
+        }
+    )
+
+
+def beta_slider(values: dict[str, float], clicked: float, pace: Pace) -> Any:
+    """β over the range of the diagram, at the β that was clicked last, or at its own where none was since.
 
     Arguments:
-        values: of the controls, by name.
+        values: of the span, by name.
+        clicked: the β of the last click, or of the link.
     """
-    low, high = sorted((values["lowest"], values["highest"]))
-    steps = np.round(np.linspace(low, high, 601), 6).tolist()
-    return slider("β", steps, beta)
+    if clicked != pace.clicked_beta:
+        pace.clicked_beta = pace.beta = clicked
+    steps = np.round(np.linspace(*sorted(values.values()), 601), 6).tolist()
+    return slider("β", steps, pace.beta)
 
 
 def controls(choice: DynamicsChoice) -> Any:
@@ -77,8 +93,6 @@ def controls(choice: DynamicsChoice) -> Any:
             "component": mo.ui.slider(1, MOST_FEATURES, 1, value=choice.component, label="component", show_value=True),
             "against": mo.ui.slider(0, MOST_FEATURES, 1, value=choice.against, label="against", show_value=True),
             "start": mo.ui.number(0, 2**32 - 1, 1, value=choice.start, label="start"),
-            "lowest": mo.ui.number(0.0, 20.0, 0.01, value=choice.between[0], label="diagram: β"),
-            "highest": mo.ui.number(0.0, 20.0, 0.01, value=choice.between[1], label="to"),
         }
     )
 
@@ -98,16 +112,17 @@ def switches() -> Any:
     )
 
 
-def chosen(values: dict[str, Any], beta: float, own: Any) -> DynamicsChoice:
+def chosen(values: dict[str, Any], between: dict[str, float], beta: float, own: Any) -> DynamicsChoice:
     """The choice that the controls say; what is wrong with them is a ValueError with a sentence.
 
     Arguments:
         values: of the controls, by name.
+        between: of the span, by name.
         beta: of its slider.
         own: the files that were handed in.
     """
     given = dict(values)
-    given["between"] = (given.pop("lowest"), given.pop("highest"))
+    given["between"] = (between["lowest"], between["highest"])
     if given["features"] != "table":
         given["table"] = ""
     elif own:
@@ -118,11 +133,12 @@ def chosen(values: dict[str, Any], beta: float, own: Any) -> DynamicsChoice:
     return DynamicsChoice.nearest(beta=beta, **given)
 
 
-def shown(elements: Any, beta: Any, uploaded: Any, switches: Any, pace: Pace, address: Any) -> mo.Html:
+def shown(elements: Any, ends: Any, beta: Any, uploaded: Any, switches: Any, pace: Pace, address: Any) -> mo.Html:
     """Controls beside numbers, orbit, phase plane, spectrum and code, or a sentence about what is wrong."""
-    panel = _panel(elements, beta, uploaded, switches)
+    panel = _panel(elements, ends, beta, uploaded, switches)
+    pace.beta = beta.value
     try:
-        choice = chosen(elements.value, beta.value, uploaded.value)
+        choice = chosen(elements.value, ends.value, beta.value, uploaded.value)
         picture = picture_of(choice)
     except ValueError as error:
         return columns(panel, problem(str(error)))
@@ -165,11 +181,11 @@ def advanced(pace: Pace, choice: DynamicsChoice, tick: str, refine: bool, longer
 
 
 def diagram(
-    elements: Any, beta: Any, uploaded: Any, switches: Any, pace: Pace, tick: str, go_to: Any
+    elements: Any, ends: Any, beta: Any, uploaded: Any, switches: Any, pace: Pace, tick: str, go_to: Any
 ) -> tuple[mo.Html | None, bool]:
     """The orbit diagram as far as it is there, and whether there is more to do; a click goes to its β."""
     try:
-        choice = chosen(elements.value, beta.value, uploaded.value)
+        choice = chosen(elements.value, ends.value, beta.value, uploaded.value)
     except ValueError:  # said beside the controls
         return None, False
     stepper, waits = advanced(pace, choice, tick, switches.value["refine"], switches.value["longer"])
@@ -180,7 +196,7 @@ def diagram(
     if stepper.level:
         found = stepper.picture
         figure = pictures.diagram_figure(found, choice)
-        pace.clicked = clickable("orbit-diagram", figure, lambda point: go_to(float(point["x"])))
+        pace.clicked = clickable("orbit-diagram", figure, lambda point: go_to(round(float(point["x"]), 6)))
         parts.append(card("orbit-diagram", figure, lambda: pictures.diagram_table(found), pace.clicked))
         parts.append(code(diagram_code_of(stepper)))
     return mo.vstack(parts, gap=0.2), waits
@@ -191,15 +207,15 @@ def _looked(judgement: Judgement) -> str:
     return f"longer look: {steps}" + ("" if judgement.verdict is None else f", {judgement.verdict.name}")
 
 
-def _panel(elements: Any, beta: Any, uploaded: Any, switches: Any) -> mo.Html:
+def _panel(elements: Any, ends: Any, beta: Any, uploaded: Any, switches: Any) -> mo.Html:
     """The controls, in the order in which one reaches for them."""
     own = {"random": ("feature_count", "bits", "feature_seed"), "table": ("table",), "paper": ()}
     names = ("gamma", "epsilon", "context", "features", *own[elements.value["features"]])
     files = [uploaded] if elements.value["features"] == "table" else []
     rest = [elements[name] for name in ("role", "component", "against", "start")]
-    span = mo.hstack([elements["lowest"], elements["highest"]], justify="start", gap=0.5)
+    between = mo.hstack([ends["lowest"], ends["highest"]], justify="start", gap=0.5)
     return mo.vstack(
-        [beta, *(elements[name] for name in names), *files, *rest, span, *switches.elements.values()], gap=0.6
+        [beta, *(elements[name] for name in names), *files, *rest, between, *switches.elements.values()], gap=0.6
     )
 
 

@@ -15,6 +15,8 @@ from .pictures import COLOURS, FAINT, INK, colours_for, house, short_number
 
 # Steps that the orbit's axis shows at first; the rest is there to move to.
 SHOWN_STEPS = 120
+# Of an orbit so many steps are drawn, and of a plane so many points: a browser draws each by itself. Files have all.
+DRAWN_STEPS, DRAWN_POINTS = 360, 900
 # Fewer distinct points than this are a cycle, and want larger dots.
 FEW_POINTS = 300
 # Powers below this share of the largest are rounding.
@@ -50,7 +52,7 @@ def orbit_figure(picture: DynamicsPicture, *, height: int = 380) -> go.Figure:
         figure.add_scatter(
             x0=0,
             dx=1,
-            y=picture.values[:, number],
+            y=picture.values[:DRAWN_STEPS, number],
             mode="lines+markers" if chosen else "lines",
             line={"color": colours[number], "width": 1.6 if chosen else 1.0},
             marker={"size": 4},
@@ -88,9 +90,11 @@ def plane_figure(picture: DynamicsPicture, *, height: int = 380) -> go.Figure:
     choice = picture.choice
     across, up = picture.plane
     points = np.unique(np.round(np.stack([across, up]), 8), axis=1)
+    limits = _around(across), _around(up)
     if few := points.shape[1] < FEW_POINTS:
         across, up = points  # each once: a hundred dots on one place have ragged edges
-    marker = {"size": 7 if few else 2.6, "color": COLOURS["blue"], "opacity": 1.0 if few else 0.55}
+    across, up = across[-DRAWN_POINTS:], up[-DRAWN_POINTS:]
+    marker = {"size": 7 if few else 3, "color": COLOURS["blue"], "opacity": 1.0 if few else 0.55}
     named = _written(choice.role, choice.component)
     titles = [named, _written(choice.role, choice.against) if choice.against else f"{named} one step later"]
     figure = go.Figure(
@@ -102,8 +106,8 @@ def plane_figure(picture: DynamicsPicture, *, height: int = 380) -> go.Figure:
             hovertemplate="%{x:.4f}, %{y:.4f}<extra></extra>",
         )
     )
-    figure.update_xaxes(title_text=titles[0], range=_around(across), nticks=7)
-    figure.update_yaxes(title_text=titles[1], range=_around(up), nticks=7)
+    figure.update_xaxes(title_text=titles[0], range=limits[0], nticks=7)
+    figure.update_yaxes(title_text=titles[1], range=limits[1], nticks=7)
     figure.update_xaxes(exponentformat="power").update_yaxes(exponentformat="power")
     figure.update_layout(uirevision=f"plane {choice.role} {choice.component} {choice.against}")
     return house(figure, height=height)

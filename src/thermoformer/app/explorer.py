@@ -72,21 +72,21 @@ def _(clock, learning_controls, learning_pace, learning_page, learning_upload, m
 def _(dynamics_page, opened):
     dynamics_controls = dynamics_page.controls(opened.dynamics)
     dynamics_upload = dynamics_page.upload()
-    switches = dynamics_page.switches()
-    return dynamics_controls, dynamics_upload, switches
+    span, switches = dynamics_page.span(opened.dynamics), dynamics_page.switches()
+    return dynamics_controls, dynamics_upload, span, switches
 
 
 @app.cell
-def _(clicked_beta, dynamics_controls, dynamics_page):
-    beta = dynamics_page.beta_slider(dynamics_controls.value, clicked_beta())
+def _(clicked_beta, dynamics_page, pace, span):
+    beta = dynamics_page.beta_slider(span.value, clicked_beta(), pace)
     return (beta,)
 
 
 @app.cell
-def _(beta, dynamics_controls, dynamics_page, dynamics_upload, mo, pace, switches, time, view):
+def _(beta, dynamics_controls, dynamics_page, dynamics_upload, mo, pace, span, switches, time, view):
     mo.stop(view.value != "Dynamics")
     pace.moved = time.monotonic()
-    dynamics_page.shown(dynamics_controls, beta, dynamics_upload, switches, pace, mo.query_params())
+    dynamics_page.shown(dynamics_controls, span, beta, dynamics_upload, switches, pace, mo.query_params())
     return
 
 
@@ -110,13 +110,14 @@ def _(
     pace,
     page,
     say_work_waits,
+    span,
     switches,
     view,
 ):
     mo.stop(view.value != "Dynamics")
     _tick = clock.value if clock is not None else ""
     _picture, _waits = dynamics_page.diagram(
-        dynamics_controls, beta, dynamics_upload, switches, pace, _tick, go_to_beta
+        dynamics_controls, span, beta, dynamics_upload, switches, pace, _tick, go_to_beta
     )
     # Only when it changes: the clock follows from this, and this cell from the clock.
     if _waits != pace.waits:

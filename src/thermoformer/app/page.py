@@ -65,7 +65,7 @@ def opening(address: Mapping[str, Any]) -> Opening:
     Example:
         >>> found = opening({"view": "Dynamics", "dynamics.beta": "1.28", "learning.width": "wide"})
         >>> found.view, found.dynamics.beta, found.problems
-        ('Dynamics', 1.28, ("width: got 'wide'; expected a number; 10.0 is taken",))
+        ('Dynamics', 1.28, ("width: got 'wide'; expected a whole number; 10 is taken",))
     """
     choices, problems = {}, []
     for view, usual in (("Learning", LearningChoice()), ("Dynamics", DynamicsChoice())):

@@ -54,8 +54,8 @@ def _write_page(out: Path, pages: dict[str, Path]) -> Path:
         ),
         page.paragraph(
             f"Four attention paths, one of them good. At width {narrow['width']} the network is right in "
-            f"{_percent(narrow)} % of the test examples, at infinite width in {_percent(limit)} %: what learning does to "
-            "the order parameter between paths is lost there."
+            f"{_percent(narrow)} % of the test examples, at infinite width in {_percent(limit)} %: there, learning "
+            "cannot change the order parameter between paths."
         ),
         page.table(
             ["width", *(row["width"].replace("inf", "∞") for row in accuracy)],
@@ -80,8 +80,8 @@ def _write_page(out: Path, pages: dict[str, Path]) -> Path:
     return page.write_page(
         out / "index.html",
         "thermoformer: both theories, quick size",
-        "The statistical mechanics of transformers that one can run: what a network of attention heads learns, and what "
-        "attention does when it feeds on itself.",
+        "The statistical mechanics of transformers that one can run: what a network of attention heads learns, and "
+        "what attention does when it feeds on itself.",
         parts,
         "Quick sizes: the numbers of the full ones are in the documentation.",
     )
