@@ -13,9 +13,9 @@ from . import dynamics_pictures as pictures
 from ._turn import turn
 from .dynamics_code import code_of, diagram_code_of
 from .dynamics_steps import DiagramStepper, Judgement, diagram_for
-from .dynamics_view import CONTEXTS, MOST_FEATURES, DynamicsChoice, picture_of, table_text
+from .dynamics_view import CONTEXTS, MOST_FEATURES, DynamicsChoice, DynamicsPicture, picture_of, table_text
 from .learning_page import slider
-from .page import card, clickable, code, columns, numbers, problem, progress, write_link
+from .page import card, clickable, code, numbers, problem, progress, write_link
 from .uploads import LARGEST_FILE, table
 
 FEATURES = {"the paper's": "paper", "random": "random", "my own table": "table"}
@@ -41,6 +41,7 @@ class Pace:
         clicked: the diagram on the page, which tells where it was clicked.
         clicked_beta: the β of the last click.
         beta: the β of the last run.
+        drawn: the diagram as it stands on the page, with its stepper.
     """
 
     tick: str = ""
@@ -50,6 +51,7 @@ class Pace:
     clicked: Any = None
     clicked_beta: float = -1.0
     beta: float = 0.0
+    drawn: tuple[DiagramStepper, mo.Html] | None = None
 
 
 def span(choice: DynamicsChoice) -> Any:
@@ -71,7 +73,8 @@ def beta_slider(values: dict[str, float], clicked: float, pace: Pace) -> Any:
     """
     if clicked != pace.clicked_beta:
         pace.clicked_beta = pace.beta = clicked
-    steps = np.round(np.linspace(*sorted(values.values()), 601), 6).tolist()
+    low, high = sorted(values.values())
+    steps = np.round(np.linspace(low, high, 601), 6).tolist()
     return slider("β", steps, pace.beta)
 
 
@@ -133,25 +136,53 @@ def chosen(values: dict[str, Any], between: dict[str, float], beta: float, own: 
     return DynamicsChoice.nearest(beta=beta, **given)
 
 
-def shown(elements: Any, ends: Any, beta: Any, uploaded: Any, switches: Any, pace: Pace, address: Any) -> mo.Html:
-    """Controls beside numbers, orbit, phase plane, spectrum and code, or a sentence about what is wrong."""
-    panel = _panel(elements, ends, beta, uploaded, switches)
-    pace.beta = beta.value
+@dataclass(frozen=True)
+class Answer:
+    """What the controls say.
+
+    Fields:
+        top: numbers, or what is wrong.
+        picture: none where something is wrong.
+    """
+
+    top: mo.Html
+    picture: DynamicsPicture | None = None
+
+
+def answer(
+    values: dict[str, Any], between: dict[str, float], beta: float, own: Any, pace: Pace, address: Any
+) -> Answer:
+    """The answer to the controls.
+
+    Arguments:
+        values: of the controls, by name.
+        between: of the span, by name.
+        beta: of its slider.
+        own: the files that were handed in.
+        pace: what the page remembers.
+        address: marimo's query parameters.
+    """
+    pace.beta, pace.moved = beta, time.monotonic()
     try:
-        choice = chosen(elements.value, ends.value, beta.value, uploaded.value)
+        choice = chosen(values, between, beta, own)
         picture = picture_of(choice)
     except ValueError as error:
-        return columns(panel, problem(str(error)))
+        return Answer(problem(str(error)))
     write_link(address, "Dynamics", choice)
-    figures = [
+    return Answer(numbers([("β", f"{choice.beta:.4f}"), *pictures.numbers_of(picture, pace.judgement)]), picture)
+
+
+def figures(found: Answer) -> mo.Html | None:
+    """Orbit, phase plane, spectrum, and the code behind them."""
+    picture = found.picture
+    if picture is None:
+        return None
+    cards = [
         card("orbit", pictures.orbit_figure(picture, height=320), lambda: pictures.orbit_table(picture)),
         card("phase-plane", pictures.plane_figure(picture, height=320), lambda: pictures.plane_table(picture)),
         card("spectrum", pictures.spectrum_figure(picture, height=320), lambda: pictures.spectrum_table(picture)),
     ]
-    strip = numbers([("β", f"{choice.beta:.4f}"), *pictures.numbers_of(picture, pace.judgement)])
-    return columns(
-        panel, mo.vstack([strip, mo.hstack(figures, widths="equal", gap=0.5), code(code_of(choice))], gap=0.4)
-    )
+    return mo.vstack([mo.hstack(cards, widths="equal", gap=0.5), code(code_of(picture.choice))], gap=0.4)
 
 
 def advanced(pace: Pace, choice: DynamicsChoice, tick: str, refine: bool, longer: bool) -> tuple[DiagramStepper, bool]:
@@ -181,14 +212,35 @@ def advanced(pace: Pace, choice: DynamicsChoice, tick: str, refine: bool, longer
 
 
 def diagram(
-    elements: Any, ends: Any, beta: Any, uploaded: Any, switches: Any, pace: Pace, tick: str, go_to: Any
+    values: dict[str, Any],
+    between: dict[str, float],
+    own: Any,
+    going: dict[str, bool],
+    pace: Pace,
+    tick: str,
+    go_to: Any,
 ) -> tuple[mo.Html | None, bool]:
-    """The orbit diagram as far as it is there, and whether there is more to do; a click goes to its β."""
+    """The orbit diagram as far as it is there, and whether there is more to do; a click goes to its β.
+
+    The line at β follows when the reader pauses: drawn at every move of the slider, the diagram would hold all else up.
+
+    Arguments:
+        values: of the controls, by name.
+        between: of the span, by name.
+        own: the files that were handed in.
+        going: of the switches, by name.
+        pace: what the page remembers.
+        tick: the value of the page's clock.
+        go_to: called with the β that was clicked.
+    """
     try:
-        choice = chosen(elements.value, ends.value, beta.value, uploaded.value)
-    except ValueError:  # said beside the controls
+        choice = chosen(values, between, pace.beta, own)
+    except ValueError:  # said above
         return None, False
-    stepper, waits = advanced(pace, choice, tick, switches.value["refine"], switches.value["longer"])
+    stepper, waits = advanced(pace, choice, tick, going["refine"], going["longer"])
+    moving = time.monotonic() - pace.moved < PAUSE
+    if moving and pace.drawn is not None and pace.drawn[0] is stepper:
+        return pace.drawn[1], True
     words = f"{stepper.level} of {stepper.columns} columns" if stepper.level else "the first columns are coming"
     parts = [progress("diagram", stepper.fraction, words)]
     if pace.judgement is not None:
@@ -199,7 +251,8 @@ def diagram(
         pace.clicked = clickable("orbit-diagram", figure, lambda point: go_to(round(float(point["x"]), 6)))
         parts.append(card("orbit-diagram", figure, lambda: pictures.diagram_table(found), pace.clicked))
         parts.append(code(diagram_code_of(stepper)))
-    return mo.vstack(parts, gap=0.2), waits
+    pace.drawn = stepper, mo.vstack(parts, gap=0.2)
+    return pace.drawn[1], waits
 
 
 def _looked(judgement: Judgement) -> str:
@@ -207,7 +260,7 @@ def _looked(judgement: Judgement) -> str:
     return f"longer look: {steps}" + ("" if judgement.verdict is None else f", {judgement.verdict.name}")
 
 
-def _panel(elements: Any, ends: Any, beta: Any, uploaded: Any, switches: Any) -> mo.Html:
+def panel(elements: Any, ends: Any, beta: Any, uploaded: Any, switches: Any) -> mo.Html:
     """The controls, in the order in which one reaches for them."""
     own = {"random": ("feature_count", "bits", "feature_seed"), "table": ("table",), "paper": ()}
     names = ("gamma", "epsilon", "context", "features", *own[elements.value["features"]])

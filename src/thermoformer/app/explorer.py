@@ -7,13 +7,11 @@ app = marimo.App(width="full", app_title="thermoformer explorer")
 
 @app.cell
 def _():
-    import time
-
     import marimo as mo
 
     from thermoformer.app import dynamics_page, learning_page, page
 
-    return dynamics_page, learning_page, mo, page, time
+    return dynamics_page, learning_page, mo, page
 
 
 @app.cell
@@ -58,13 +56,30 @@ def _(learning_page, opened):
 
 
 @app.cell
-def _(clock, learning_controls, learning_pace, learning_page, learning_upload, mo, page, say_learning_waits, view):
+def _(learning_controls, learning_page, learning_upload, mo, view):
     mo.stop(view.value != "Learning")
-    _picture, _waits = learning_page.shown(learning_controls, learning_upload, learning_pace, mo.query_params())
-    if _waits != learning_pace.waits:
-        learning_pace.waits = _waits
-        say_learning_waits(_waits)
-    mo.vstack([_picture, page.unseen(clock)])
+    mo.sidebar(learning_page.panel(learning_controls, learning_upload), width="20rem")
+    return
+
+
+@app.cell
+def _(clock, learning_controls, learning_pace, learning_page, learning_upload, mo, page, say_learning_waits, view):
+    learning = None
+    if view.value == "Learning":
+        learning = learning_page.answer(
+            learning_controls.value, learning_upload.value, learning_pace, mo.query_params()
+        )
+        # Only when it changes: the clock follows from this, and this cell from the clock.
+        if learning.waits != learning_pace.waits:
+            learning_pace.waits = learning.waits
+            say_learning_waits(learning.waits)
+    mo.vstack([learning.top, page.unseen(clock)]) if learning is not None else None
+    return (learning,)
+
+
+@app.cell
+def _(learning, learning_page):
+    learning_page.figures(learning) if learning is not None else None
     return
 
 
@@ -83,24 +98,43 @@ def _(clicked_beta, dynamics_page, pace, span):
 
 
 @app.cell
-def _(beta, dynamics_controls, dynamics_page, dynamics_upload, mo, pace, span, switches, time, view):
+def _(beta, dynamics_controls, dynamics_page, dynamics_upload, mo, span, switches, view):
     mo.stop(view.value != "Dynamics")
-    pace.moved = time.monotonic()
-    dynamics_page.shown(dynamics_controls, span, beta, dynamics_upload, switches, pace, mo.query_params())
+    mo.sidebar(dynamics_page.panel(dynamics_controls, span, beta, dynamics_upload, switches), width="20rem")
     return
 
 
 @app.cell
-def _(learning_waits, mo, switches, view, work_waits):
+def _(beta, dynamics_controls, dynamics_page, dynamics_upload, mo, pace, say_work_waits, span, view):
+    dynamics = None
+    if view.value == "Dynamics":
+        dynamics = dynamics_page.answer(
+            dynamics_controls.value, span.value, beta.value, dynamics_upload.value, pace, mo.query_params()
+        )
+        # The clock goes until the diagram has its line at the new β.
+        if not pace.waits:
+            pace.waits = True
+            say_work_waits(True)
+    dynamics.top if dynamics is not None else None
+    return (dynamics,)
+
+
+@app.cell
+def _(dynamics, dynamics_page):
+    dynamics_page.figures(dynamics) if dynamics is not None else None
+    return
+
+
+@app.cell
+def _(learning_waits, mo, view, work_waits):
     # A page that is closed or has nothing to do has no clock, and so nothing is computed for it.
-    _busy = {"Learning": learning_waits(), "Dynamics": any(switches.value.values()) and work_waits()}
+    _busy = {"Learning": learning_waits(), "Dynamics": work_waits()}
     clock = mo.ui.refresh(default_interval="0.5s", options=["0.5s"]) if _busy[view.value] else None
     return (clock,)
 
 
 @app.cell
 def _(
-    beta,
     clock,
     dynamics_controls,
     dynamics_page,
@@ -115,11 +149,15 @@ def _(
     view,
 ):
     mo.stop(view.value != "Dynamics")
-    _tick = clock.value if clock is not None else ""
     _picture, _waits = dynamics_page.diagram(
-        dynamics_controls, span, beta, dynamics_upload, switches, pace, _tick, go_to_beta
+        dynamics_controls.value,
+        span.value,
+        dynamics_upload.value,
+        switches.value,
+        pace,
+        clock.value if clock is not None else "",
+        go_to_beta,
     )
-    # Only when it changes: the clock follows from this, and this cell from the clock.
     if _waits != pace.waits:
         pace.waits = _waits
         say_work_waits(_waits)

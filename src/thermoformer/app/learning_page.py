@@ -24,7 +24,7 @@ from .learning_view import (
     work_of,
     work_of_arrays,
 )
-from .page import card, code, columns, numbers, problem, progress, write_link
+from .page import card, code, numbers, problem, progress, write_link
 from .uploads import LARGEST_FILE, attentioned_inputs
 
 NONE = "–"
@@ -120,27 +120,65 @@ class Pace:
         self.stopped = True
 
 
-def shown(elements: Any, uploaded: Any, pace: Pace, address: Any) -> tuple[mo.Html, bool]:
-    """The whole view, controls beside numbers and figures, and whether there is more to do.
+@dataclass(frozen=True)
+class Answer:
+    """What the controls say.
+
+    Fields:
+        top: numbers; or how far the work is, or what is wrong.
+        picture: none where there is nothing to draw yet.
+        lines: the code behind it, where there is any.
+        waits: whether there is more to do.
+    """
+
+    top: mo.Html
+    picture: LearningPicture | None = None
+    lines: str | None = None
+    waits: bool = False
+
+
+def answer(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> Answer:
+    """The answer to the controls, or a part of the way to it.
 
     What takes long comes in slices, one at each tick of the page's clock, with a bar and a button that stops it.
+
+    Arguments:
+        values: of the controls, by name.
+        own: the files that were handed in.
+        pace: what the page remembers.
+        address: marimo's query parameters.
     """
-    panel = _panel(elements, uploaded)
     try:
-        work, lines = _work(elements.value, uploaded.value, pace, address)
+        work, lines = _work(values, own, pace, address)
         end = time.monotonic() + SLICE
         while not (work.done or pace.stopped or time.monotonic() > end):
             work.advance()
     except ValueError as error:
-        return columns(panel, problem(str(error))), False
-    if work.picture is None:
-        if pace.stopped:
-            return columns(panel, problem("stopped; any change of the controls begins anew")), False
-        # Kept, or nobody would be there to be told of a click.
-        pace.button = mo.ui.button(label="stop", on_click=lambda _: pace.stop())
-        bar = progress("solving", work.fraction, "solving width by width")
-        return columns(panel, mo.vstack([bar, pace.button])), True
-    return columns(panel, _drawn(work.picture, lines)), False
+        return Answer(problem(str(error)))
+    if work.picture is not None:
+        return Answer(numbers(numbers_of(work.picture)), work.picture, lines)
+    if pace.stopped:
+        return Answer(problem("stopped; any change of the controls begins anew"))
+    # Kept, or nobody would be there to be told of a click.
+    pace.button = mo.ui.button(label="stop", on_click=lambda _: pace.stop())
+    bar = progress("solving", work.fraction, "solving width by width")
+    return Answer(mo.vstack([bar, pace.button]), waits=True)
+
+
+def figures(found: Answer) -> mo.Html | None:
+    """All figures of an answer, and the code behind them."""
+    picture = found.picture
+    if picture is None:
+        return None
+    cards = [
+        card("accuracy", pictures.accuracy_figure(picture), lambda: pictures.accuracy_table(picture)),
+        card("order-parameter", pictures.order_figure(picture), lambda: pictures.order_table(picture)),
+        card("paths", pictures.paths_figure(picture), lambda: pictures.paths_table(picture)),
+        card("kernel", pictures.kernel_figure(picture), lambda: pictures.kernel_table(picture)),
+        card("label-overlap", pictures.overlap_figure(picture), lambda: pictures.overlap_table(picture)),
+    ]
+    rows = [mo.hstack(cards[:2], widths="equal", gap=0.5), mo.hstack(cards[2:], widths="equal", gap=0.5)]
+    return mo.vstack([*rows, *([] if found.lines is None else [code(found.lines)])], gap=0.4)
 
 
 def _work(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> tuple[PictureWork, str | None]:
@@ -164,20 +202,8 @@ def _of_file(name: str, content: bytes, width: int, temperature: float, seed: in
     return work_of_arrays(xi, labels, heads, width=width, temperature=temperature, seed=seed)
 
 
-def _drawn(picture: LearningPicture, lines: str | None) -> mo.Html:
-    figures = [
-        card("accuracy", pictures.accuracy_figure(picture), lambda: pictures.accuracy_table(picture)),
-        card("order-parameter", pictures.order_figure(picture), lambda: pictures.order_table(picture)),
-        card("paths", pictures.paths_figure(picture), lambda: pictures.paths_table(picture)),
-        card("kernel", pictures.kernel_figure(picture), lambda: pictures.kernel_table(picture)),
-        card("label-overlap", pictures.overlap_figure(picture), lambda: pictures.overlap_table(picture)),
-    ]
-    rows = [mo.hstack(figures[:2], widths="equal", gap=0.5), mo.hstack(figures[2:], widths="equal", gap=0.5)]
-    rest = [] if lines is None else [code(lines)]
-    return mo.vstack([numbers(numbers_of(picture)), *rows, *rest], gap=0.4)
-
-
-def _panel(elements: Any, uploaded: Any) -> mo.Html:
+def panel(elements: Any, uploaded: Any) -> mo.Html:
+    """The controls, in the order in which one reaches for them."""
     names = ("width", "temperature", "perpendicular_noise", "parallel_noise", "stay_probability", "train")
     rows = [
         mo.vstack([mo.md(f"heads of layer {number}"), mo.hstack(list(layer), justify="start", gap=0.2)], gap=0.1)

@@ -31,10 +31,6 @@ STYLE = """<style>
 .tf-problem { border-left: 4px solid #D55E00; background: #FDF3EC; padding: 0.5rem 0.8rem; margin: 0.3rem 0; }
 .tf-progress { color: #666; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
 .tf-progress progress { width: 12rem; vertical-align: middle; margin-right: 0.6rem; accent-color: #0072B2; }
-.tf-columns { display: flex; gap: 1.8rem; align-items: flex-start; }
-.tf-panel { flex: 0 0 17rem; min-width: 0; }
-.tf-rest { flex: 1 1 0; min-width: 0; }
-@media (max-width: 60rem) { .tf-columns { flex-direction: column; } .tf-panel, .tf-rest { width: 100%; flex: none; } }
 .tf-unseen { height: 0; overflow: hidden; visibility: hidden; }
 </style>"""
 
@@ -104,12 +100,6 @@ def heading(view: Any, problems: Iterable[str]) -> mo.Html:
     """The title, the switch between views, and what was wrong with the address."""
     title = '<p class="tf-title">thermoformer</p><p class="tf-line">The statistical mechanics of attention, live.</p>'
     return mo.vstack([mo.Html(STYLE + title), view, problem(problems)], gap=0.3)
-
-
-def columns(panel: Any, rest: Any) -> mo.Html:
-    """Controls at the left, what they say at the right."""
-    sides = f'<div class="tf-panel">{mo.as_html(panel).text}</div><div class="tf-rest">{mo.as_html(rest).text}</div>'
-    return mo.Html(f'<div class="tf-columns">{sides}</div>')
 
 
 def problem(sentences: str | Iterable[str]) -> mo.Html:

@@ -35,7 +35,6 @@ _AXIS: dict[str, Any] = {
     "title": {"font": {"size": 13}, "standoff": 8},
     "gridcolor": FAINT,
     "zeroline": False,
-    "automargin": True,
 }
 _TEMPLATE = go.layout.Template(
     layout={

@@ -1,0 +1,141 @@
+"""What joins controls to pictures, without a browser: links written, controls read, work done at ticks alone."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+pytest.importorskip("marimo", reason="needs the extra `app`")
+
+from thermoformer.app import dynamics_page, learning_page, page
+from thermoformer.app._turn import turn
+from thermoformer.app.dynamics_view import DynamicsChoice
+from thermoformer.app.learning_view import LearningChoice
+
+
+class Address(dict):
+    """Stands for marimo's query parameters, and counts what is sent to the browser."""
+
+    sent = 0
+
+    def set(self, name: str, text: str) -> None:
+        self[name] = text
+        self.sent += 1
+
+    def remove(self, name: str) -> None:
+        del self[name]
+        self.sent += 1
+
+
+def test_the_address_holds_what_is_not_usual():
+    address = Address()
+    choice = LearningChoice(width=20, layers=("good", "random+random"))
+    page.write_link(address, "Learning", choice)
+    assert address == {"view": "Learning", "learning.width": "20", "learning.layers": "good,random+random"}
+    before = address.sent
+    page.write_link(address, "Learning", choice)
+    assert address.sent == before
+    assert page.opening(address).learning == choice
+    page.write_link(address, "Learning", LearningChoice())
+    assert address == {"view": "Learning"}
+    # The other view's choice stays while one looks at this one.
+    page.write_link(address, "Dynamics", DynamicsChoice(beta=1.3))
+    page.write_link(address, "Learning", choice)
+    assert page.opening(address).dynamics.beta == 1.3 and page.opening(address).view == "Learning"
+
+
+def test_controls_say_the_choice_they_were_made_from():
+    choice = LearningChoice(width=37, temperature=0.123, layers=("good+random+random",), train=50, seed=4)
+    assert learning_page.chosen(learning_page.controls(choice).value) == choice
+    table = "o ++-|+-\nv +-+|-+\nq -++|++\nk ---|+-"
+    for wanted in (
+        DynamicsChoice(beta=1.3, gamma=123.4, epsilon=0.0123, context=8, role="v", component=2, between=(1.0, 2.0)),
+        DynamicsChoice(features="random", feature_count=2, bits=4, feature_seed=5, component=2, against=0, start=3),
+        DynamicsChoice(features="table", table=table, component=1, against=0),
+    ):
+        values, span = dynamics_page.controls(wanted).value, dynamics_page.span(wanted).value
+        assert dynamics_page.chosen(values, span, wanted.beta, ()) == wanted
+
+
+def test_a_network_without_heads_is_refused():
+    values = learning_page.controls(LearningChoice()).value | {"layers": [["–"] * 3, ["–"] * 3]}
+    with pytest.raises(ValueError, match="layers: got"):
+        learning_page.chosen(values)
+
+
+@pytest.fixture
+def stepper(monkeypatch):
+    """A diagram that counts its slices."""
+
+    class Stepper:
+        """Three slices in all."""
+
+        slices = 0
+
+        @property
+        def done(self) -> bool:
+            return self.slices == 3
+
+        def advance(self) -> None:
+            self.slices += 1
+
+    one = Stepper()
+    monkeypatch.setattr(dynamics_page, "diagram_for", lambda choice: one)
+    return one
+
+
+def test_nothing_is_computed_between_ticks(stepper):
+    pace, choice = dynamics_page.Pace(moved=time.monotonic() - 10), DynamicsChoice()
+    advance = dynamics_page.advanced
+    assert advance(pace, choice, "", True, False) == (stepper, True) and stepper.slices == 0
+    advance(pace, choice, "0.5s (1)", True, False)
+    assert stepper.slices == 1
+    advance(pace, choice, "0.5s (1)", True, False)  # a slider moved: the tick is the same
+    assert stepper.slices == 1
+    pace.moved = time.monotonic()  # a slider is being moved
+    advance(pace, choice, "0.5s (2)", True, False)
+    assert stepper.slices == 1
+    pace.moved -= 10
+    with turn:  # another page computes
+        assert advance(pace, choice, "0.5s (3)", True, False)[1]
+    assert stepper.slices == 1
+    assert advance(pace, choice, "0.5s (4)", False, False) == (stepper, False)  # stopped by its switch
+    assert stepper.slices == 1
+    for number in (5, 6):
+        waits = advance(pace, choice, f"0.5s ({number})", True, False)[1]
+    assert stepper.slices == 3 and not waits
+
+
+def test_a_longer_look_comes_first_and_follows_the_choice(stepper):
+    pace, choice = dynamics_page.Pace(moved=time.monotonic() - 10), DynamicsChoice(beta=1.0)
+    dynamics_page.advanced(pace, choice, "1", True, True)
+    assert stepper.slices == 0 and pace.judgement is not None and pace.judgement.steps > 0
+    other = DynamicsChoice(beta=1.1)
+    dynamics_page.advanced(pace, other, "1", True, True)
+    assert pace.judgement.choice == other and pace.judgement.steps == 0
+    dynamics_page.advanced(pace, other, "1", True, False)
+    assert pace.judgement is None
+
+
+def test_the_slider_of_beta_moves_for_clicks_alone():
+    pace, span = dynamics_page.Pace(), {"lowest": 1.0, "highest": 2.0}
+    assert dynamics_page.beta_slider(span, 1.4, pace).value == 1.4
+    pace.beta = 1.7  # the reader moved it
+    assert dynamics_page.beta_slider(span, 1.4, pace).value == 1.7
+    assert dynamics_page.beta_slider(span, 1.23456, pace).value == 1.23456
+
+
+def test_work_that_takes_long_shows_how_far_it_is_and_can_be_stopped(monkeypatch):
+    monkeypatch.setattr(learning_page, "SLICE", 0.0)
+    pace, address = learning_page.Pace(), Address()
+    values = learning_page.controls(LearningChoice(train=25, layers=("good+random",))).value
+    found = learning_page.answer(values, (), pace, address)
+    assert found.waits and "solving width by width" in found.top.text and learning_page.figures(found) is None
+    pace.stop()
+    found = learning_page.answer(values, (), pace, address)
+    assert not found.waits and "stopped; any change" in found.top.text
+    monkeypatch.setattr(learning_page, "SLICE", 60.0)
+    found = learning_page.answer(values | {"width": 20}, (), pace, address)
+    assert not found.waits and "test accuracy" in found.top.text and address["learning.width"] == "20"
+    assert learning_page.figures(found).text.count("<marimo-plotly") == 5
