@@ -15,7 +15,7 @@ from .dynamics_code import code_of, diagram_code_of
 from .dynamics_steps import DiagramStepper, Judgement, diagram_for
 from .dynamics_view import CONTEXTS, MOST_FEATURES, DynamicsChoice, DynamicsPicture, picture_of, table_text
 from .learning_page import slider
-from .page import card, clickable, code, numbers, problem, progress, write_link
+from .page import card, clickable, code, numbers, problem, progress, row, write_link
 from .uploads import LARGEST_FILE, table
 
 FEATURES = {"the paper's": "paper", "random": "random", "my own table": "table"}
@@ -58,7 +58,7 @@ def span(choice: DynamicsChoice) -> Any:
     """From where to where the diagram and the slider of β go."""
     return mo.ui.dictionary(
         {
-            "lowest": mo.ui.number(0.0, 20.0, 0.01, value=choice.between[0], label="diagram: β"),
+            "lowest": mo.ui.number(0.0, 20.0, 0.01, value=choice.between[0], label="from"),
             "highest": mo.ui.number(0.0, 20.0, 0.01, value=choice.between[1], label="to"),
         }
     )
@@ -266,7 +266,7 @@ def panel(elements: Any, ends: Any, beta: Any, uploaded: Any, switches: Any) -> 
     names = ("gamma", "epsilon", "context", "features", *own[elements.value["features"]])
     files = [uploaded] if elements.value["features"] == "table" else []
     rest = [elements[name] for name in ("role", "component", "against", "start")]
-    between = mo.hstack([ends["lowest"], ends["highest"]], justify="start", gap=0.5)
+    between = row([ends["lowest"], ends["highest"]], "β of the diagram")
     return mo.vstack(
         [beta, *(elements[name] for name in names), *files, *rest, between, *switches.elements.values()], gap=0.6
     )

@@ -24,7 +24,7 @@ from .learning_view import (
     work_of,
     work_of_arrays,
 )
-from .page import card, code, numbers, problem, progress, write_link
+from .page import card, code, numbers, problem, progress, row, write_link
 from .uploads import LARGEST_FILE, attentioned_inputs
 
 NONE = "–"
@@ -205,10 +205,7 @@ def _of_file(name: str, content: bytes, width: int, temperature: float, seed: in
 def panel(elements: Any, uploaded: Any) -> mo.Html:
     """The controls, in the order in which one reaches for them."""
     names = ("width", "temperature", "perpendicular_noise", "parallel_noise", "stay_probability", "train")
-    rows = [
-        mo.vstack([mo.md(f"heads of layer {number}"), mo.hstack(list(layer), justify="start", gap=0.2)], gap=0.1)
-        for number, layer in enumerate(elements["layers"], 1)
-    ]
+    rows = [row(layer, f"heads of layer {number}") for number, layer in enumerate(elements["layers"], 1)]
     own = mo.accordion({"My own arrays": mo.vstack([uploaded, mo.md(_FORMS)])})
     return mo.vstack([*(elements[name] for name in names), *rows, elements["seed"], own], gap=0.7)
 

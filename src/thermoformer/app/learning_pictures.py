@@ -129,6 +129,7 @@ def order_figure(picture: LearningPicture, *, height: int = 380) -> go.Figure:
         "ticks": "",
         "ticklabelstandoff": 5,
         "constrain": "domain",
+        "automargin": True,  # names are as long as they are
     }
     tilted = 0 if len(names) <= 2 else -35
     figure.update_xaxes(**axis, tickangle=tilted, constraintoward="right")

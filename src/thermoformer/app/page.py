@@ -31,6 +31,8 @@ STYLE = """<style>
 .tf-problem { border-left: 4px solid #D55E00; background: #FDF3EC; padding: 0.5rem 0.8rem; margin: 0.3rem 0; }
 .tf-progress { color: #666; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
 .tf-progress progress { width: 12rem; vertical-align: middle; margin-right: 0.6rem; accent-color: #0072B2; }
+.tf-row { display: flex; flex-wrap: wrap; gap: 0.3rem; align-items: center; }
+.tf-row > span { flex: 0 0 100%; color: #444; }
 .tf-unseen { height: 0; overflow: hidden; visibility: hidden; }
 </style>"""
 
@@ -100,6 +102,13 @@ def heading(view: Any, problems: Iterable[str]) -> mo.Html:
     """The title, the switch between views, and what was wrong with the address."""
     title = '<p class="tf-title">thermoformer</p><p class="tf-line">The statistical mechanics of attention, live.</p>'
     return mo.vstack([mo.Html(STYLE + title), view, problem(problems)], gap=0.3)
+
+
+def row(elements: Iterable[Any], name: str = "") -> mo.Html:
+    """Elements next to each other, under a name; no higher than they are, wherever it stands."""
+    above = f"<span>{html.escape(name)}</span>" if name else ""
+    beside = "".join(mo.as_html(element).text for element in elements)
+    return mo.Html(f'<div class="tf-row">{above}{beside}</div>')
 
 
 def problem(sentences: str | Iterable[str]) -> mo.Html:

@@ -43,7 +43,7 @@ _TEMPLATE = go.layout.Template(
         "paper_bgcolor": "white",
         "plot_bgcolor": "white",
         "title": {"font": {"size": 14}, "x": 0.01, "xanchor": "left", "y": 0.97, "yanchor": "top"},
-        "margin": {"l": 56, "r": 16, "t": 44, "b": 48},
+        "margin": {"l": 60, "r": 16, "t": 44, "b": 56},
         "legend": {
             "orientation": "h",
             "x": 0.0,
