@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--chromium", default="chromium", help="the browser to use")
     parser.add_argument("--readers", type=int, default=10)
     parser.add_argument("--moves", type=int, default=8)
+    parser.add_argument("--pause", type=float, default=1.5, help="seconds between moves, in which figures are drawn")
     given = parser.parse_args()
     command = [sys.executable, "-m", "thermoformer", "explore", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, sync_playwright() as driver:
@@ -47,13 +48,17 @@ def main() -> None:
         alone = {}
         for view, label in MOVES:
             page = opened(browser, found[1], view)
-            alone[view, label] = [moved(page, label) for _ in range(given.moves)]
+            alone[view, label] = [moved(page, label, given.pause) for _ in range(given.moves)]
             page.context.close()
             say("one reader", view, label, alone[view, label], alone[view, label])
+        if given.readers < 2:
+            browser.close()
+            process.terminate()
+            return
         others = [opened(browser, found[1], "Dynamics", start=number) for number in range(given.readers - 1)]
         for view, label in MOVES:
             page = opened(browser, found[1], view)
-            times = [moved(page, label) for _ in range(given.moves)]
+            times = [moved(page, label, given.pause) for _ in range(given.moves)]
             # The others are not asleep: each moves a slider between two moves of the one that is timed.
             times += [busy(page, label, other) for other in others]
             page.context.close()
@@ -72,8 +77,9 @@ def opened(browser: Any, link: str, view: str, start: int = 0) -> Any:
     return page
 
 
-def moved(page: Any, label: str) -> float:
-    """Seconds from the key to new numbers."""
+def moved(page: Any, label: str, pause: float = 0.0) -> float:
+    """Seconds from the key to new numbers, after a pause."""
+    page.wait_for_timeout(1000 * pause)
     before = page.inner_text(NUMBERS)
     page.locator("marimo-slider").filter(has_text=label).get_by_role("slider").first.focus()
     start = time.perf_counter()
