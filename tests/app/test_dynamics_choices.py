@@ -4,27 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sign_tables import NO_POSITIONS, TWO_HEADS
 
 from thermoformer.app.dynamics_view import DynamicsChoice, features_from_table, features_of, table_text
 from thermoformer.dynamics import Features
-
-TWO_HEADS = """
-o -++|-
-o ++-|+
-v1 -+-|-
-v1 --+|+
-v2 +++|+
-v2 -+-|-
-q1 +--|+
-q1 ---|+
-q2 ++-|+
-q2 -++|-
-k1 ---|-
-k1 --+|-
-k2 -+-|+
-k2 +-+|+
-"""
-NO_POSITIONS = "o -++\nv +-+\nq +++\nk --+"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import numpy as np
 import pytest
+from sign_tables import NO_POSITIONS, TWO_HEADS
 
 from thermoformer.app import dynamics_steps as steps_module
 from thermoformer.app import dynamics_view as view_module
@@ -34,24 +35,6 @@ from thermoformer.app.dynamics_view import (
     warm,
 )
 from thermoformer.dynamics import lyapunov_spectrum, orbit, orbit_diagram, power_spectrum, regime
-
-TWO_HEADS = """
-o -++|-
-o ++-|+
-v1 -+-|-
-v1 --+|+
-v2 +++|+
-v2 -+-|-
-q1 +--|+
-q1 ---|+
-q2 ++-|+
-q2 -++|-
-k1 ---|-
-k1 --+|-
-k2 -+-|+
-k2 +-+|+
-"""
-NO_POSITIONS = "o -++\nv +-+\nq +++\nk --+"
 
 
 @pytest.fixture(scope="module", autouse=True)
