@@ -23,7 +23,7 @@ FLOORS = (
     ("tasks", "transformers", "sweeps", "arrays"),
     ("figures",),
     ("experiments",),
-    ("_report", "_dynamics_report", "_heads_report", "_sweep_report", "_training_report"),
+    ("_report", "_dynamics_report", "_heads_report", "_sweep_report", "_terminal", "_training_report"),
     ("app",),
     ("cli",),
     ("__main__", "__init__"),

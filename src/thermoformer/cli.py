@@ -8,19 +8,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from . import __version__
-
-BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 2, 3, 130
+from ._terminal import BAD_INPUT, messages, plain_errors, screen, stop
 
 app = typer.Typer(
     add_completion=False,
@@ -28,9 +25,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="The statistical mechanics of transformers.",
 )
-screen = Console()
-# Progress and errors go here, so that standard output holds results alone.
-messages = Console(stderr=True)
 
 
 def main() -> None:
@@ -67,7 +61,7 @@ def reproduce(
 ) -> None:
     """Run an experiment by name, or list them."""
     folder = out or Path("results") / (name or "")
-    with _plain_errors(kept=folder):
+    with plain_errors(kept=folder):
         from .experiments import EXPERIMENTS, Executor, console_progress
 
         if name is None:
@@ -77,7 +71,7 @@ def reproduce(
             screen.print(table)
             return
         if name not in EXPERIMENTS:
-            _stop(f"experiment: got {name!r}; expected one of {', '.join(EXPERIMENTS)}", BAD_INPUT)
+            stop(f"experiment: got {name!r}; expected one of {', '.join(EXPERIMENTS)}", BAD_INPUT)
         with console_progress(messages) as progress:
             where = Executor(executor, workers, cluster)
             given = {"quick": quick, "seed": seed, "train": train, "executor": where, "progress": progress}
@@ -90,7 +84,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for what it writes.")] = Path("results/demo"),
 ) -> None:
     """Run the quick size of one experiment of each theory, and write one page about both."""
-    with _plain_errors(kept=out):
+    with plain_errors(kept=out):
         from .experiments import console_progress, run_demo
 
         with console_progress(messages) as progress:
@@ -117,7 +111,7 @@ def solve(
 
     The file may also hold xi_test, or x_test with attention_test_1, ..., and y_test: then their predictions come too.
     """
-    with _plain_errors(), messages.status("Solving"):
+    with plain_errors(), messages.status("Solving"):
         widths = _one_or_more(_numbers("width", width, int))
         variances = _one_or_more(_numbers("variance", variance, float))
         given = None if heads is None else _numbers("heads", heads, int)
@@ -158,7 +152,7 @@ def orbit(
     as_json: AsJson = False,
 ) -> None:
     """Run the mean-field map of your own features and sum its overlaps up."""
-    with _plain_errors(), messages.status("Running"):
+    with plain_errors(), messages.status("Running"):
         from ._dynamics_report import mean_field, orbit_report, orbit_tables, write_orbit
         from .dynamics import orbit as run_orbit
 
@@ -185,7 +179,7 @@ def lyapunov(
     as_json: AsJson = False,
 ) -> None:
     """Lyapunov exponents, regime and period of the mean-field map of your own features."""
-    with _plain_errors(), messages.status("Running"):
+    with plain_errors(), messages.status("Running"):
         from ._dynamics_report import mean_field, regime_report, regime_tables
         from .dynamics import regime
 
@@ -206,7 +200,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the s
 @sweeps.command()
 def status(folder: Folder, as_json: AsJson = False) -> None:
     """How far a sweep is, who is writing to it, and why points failed."""
-    with _plain_errors():
+    with plain_errors():
         from ._sweep_report import sweep_report, sweep_tables
         from .sweeps import SweepStore
 
@@ -223,7 +217,7 @@ def show(
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between drawings with --live.")] = 5.0,
 ) -> None:
     """Draw what is there of a sweep, also while it grows: PNG, SVG and a page that reloads itself."""
-    with _plain_errors():
+    with plain_errors():
         from ._sweep_report import draw, follow
         from .sweeps import SweepStore
 
@@ -258,7 +252,7 @@ def resume(
     ] = False,
 ) -> None:
     """Go on with a sweep from its folder: what is done is not done again."""
-    with _plain_errors(kept=folder):
+    with plain_errors(kept=folder):
         from ._sweep_report import sweep_report, sweep_tables
         from .experiments import console_progress
         from .sweeps import Sweep
@@ -298,7 +292,7 @@ def train(
 ) -> None:
     """Train a network by gradient descent; the same command goes on where an interrupted one stopped."""
     folder = out or Path("results") / f"train-{task}"
-    with _plain_errors(kept=folder):
+    with plain_errors(kept=folder):
         layers = None if heads is None else _numbers("heads", heads, int)
 
         from ._training_report import training_tables
@@ -338,7 +332,7 @@ def heads(
     as_json: AsJson = False,
 ) -> None:
     """Remove the heads of a pretrained transformer that a task can do without, and save what is left."""
-    with _plain_errors(kept=out):
+    with plain_errors(kept=out):
         from ._heads_report import heads_tables
         from .experiments import console_progress
         from .experiments.heads import run_heads
@@ -362,7 +356,7 @@ def explore(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
 ) -> None:
     """Serve the explorer, both theories in a browser, until Ctrl-C."""
-    with _plain_errors():
+    with plain_errors():
         from .app import explore as serve
         from .app import place_for
 
@@ -403,41 +397,9 @@ def _numbers(name: str, text: str, kind: type[int] | type[float]) -> tuple:
         return tuple(kind(part) for part in text.split(","))
     except ValueError:
         what = "whole numbers" if kind is int else "numbers"
-        _stop(f"{name}: got {text!r}; expected {what} separated by commas", BAD_INPUT)
+        stop(f"{name}: got {text!r}; expected {what} separated by commas", BAD_INPUT)
 
 
 def _one_or_more(numbers: tuple) -> Any:
     """A single number is handed over bare: the library broadcasts it."""
     return numbers[0] if len(numbers) == 1 else numbers
-
-
-@contextmanager
-def _plain_errors(kept: Path | None = None) -> Iterator[None]:
-    """Errors that a user can mend are one line and an exit code; anything else is a bug and keeps its traceback."""
-    try:
-        yield
-    except typer.Exit:  # a RuntimeError by descent
-        raise
-    except KeyboardInterrupt:
-        # Locks and the like, whose names begin with a dot, hold no work.
-        files = [file for file in kept.rglob("[!.]*") if file.is_file()] if kept else []
-        held = f"{kept} holds {len(files)} files, and the same command goes on from there"
-        _stop(f"Interrupted; {held if files else 'nothing was written'}", INTERRUPTED)
-    except (ValueError, OSError) as error:
-        _stop(str(error), BAD_INPUT)
-    except ImportError as error:
-        # Ours say what to install, and name no module.
-        if error.name is not None:
-            raise
-        _stop(str(error), BAD_INPUT)
-    except RuntimeError as error:
-        from .learning import ConvergenceError
-
-        if not isinstance(error, ConvergenceError):
-            raise
-        _stop(str(error), NOT_CONVERGED)
-
-
-def _stop(message: str, code: int) -> NoReturn:
-    messages.print(Text(" ".join(message.split()), style="red"), soft_wrap=True)
-    raise typer.Exit(code)

@@ -119,11 +119,13 @@ def test_a_longer_look_comes_first_and_follows_the_choice(stepper):
 
 
 def test_the_slider_of_beta_moves_for_clicks_alone():
-    pace, span = dynamics_page.Pace(), {"lowest": 1.0, "highest": 2.0}
-    assert dynamics_page.beta_slider(span, 1.4, pace).value == 1.4
-    pace.beta = 1.7  # the reader moved it
-    assert dynamics_page.beta_slider(span, 1.4, pace).value == 1.7
-    assert dynamics_page.beta_slider(span, 1.23456, pace).value == 1.23456
+    pace, span = dynamics_page.Pace(beta=1.4), {"lowest": 1.0, "highest": 2.0}
+    assert dynamics_page.beta_slider(span, pace).value == 1.4
+    values, between = dynamics_page.controls(DynamicsChoice()).value, {"lowest": 1.2, "highest": 2.6}
+    dynamics_page.answer(values, between, 1.7, (), pace, Address())  # the reader moved it
+    assert dynamics_page.beta_slider(span, pace).value == 1.7
+    pace.beta = 1.23456  # clicked
+    assert dynamics_page.beta_slider(span, pace).value == 1.23456
 
 
 def test_work_that_takes_long_shows_how_far_it_is_and_can_be_stopped(monkeypatch):

@@ -14,8 +14,7 @@ from ._turn import turn
 from .dynamics_code import code_of, diagram_code_of
 from .dynamics_steps import DiagramStepper, Judgement, diagram_for
 from .dynamics_view import CONTEXTS, MOST_FEATURES, DynamicsChoice, DynamicsPicture, picture_of, table_text
-from .learning_page import slider
-from .page import card, clickable, code, numbers, problem, progress, row, write_link
+from .page import card, clickable, code, numbers, problem, progress, row, slider, write_link
 from .uploads import LARGEST_FILE, table
 
 FEATURES = {"the paper's": "paper", "random": "random", "my own table": "table"}
@@ -39,8 +38,7 @@ class Pace:
         judgement: the longer look that is under way, if any.
         waits: whether there was more to do at the last run.
         clicked: the diagram on the page, which tells where it was clicked.
-        clicked_beta: the β of the last click.
-        beta: the β of the last run.
+        beta: where β is: the link's at first, then that of the slider or of a click, whichever came last.
         drawn: the diagram as it stands on the page, with its stepper.
     """
 
@@ -49,7 +47,6 @@ class Pace:
     judgement: Judgement | None = None
     waits: bool = True
     clicked: Any = None
-    clicked_beta: float = -1.0
     beta: float = 0.0
     drawn: tuple[DiagramStepper, mo.Html] | None = None
 
@@ -64,15 +61,13 @@ def span(choice: DynamicsChoice) -> Any:
     )
 
 
-def beta_slider(values: dict[str, float], clicked: float, pace: Pace) -> Any:
-    """β over the range of the diagram, at the β that was clicked last, or at its own where none was since.
+def beta_slider(values: dict[str, float], pace: Pace) -> Any:
+    """β over the range of the diagram, where it was moved or clicked to last.
 
     Arguments:
         values: of the span, by name.
-        clicked: the β of the last click, or of the link.
+        pace: what the page remembers.
     """
-    if clicked != pace.clicked_beta:
-        pace.clicked_beta = pace.beta = clicked
     low, high = sorted(values.values())
     steps = np.round(np.linspace(low, high, 601), 6).tolist()
     return slider("β", steps, pace.beta)
@@ -169,7 +164,7 @@ def answer(
     except ValueError as error:
         return Answer(problem(str(error)))
     write_link(address, "Dynamics", choice)
-    return Answer(numbers([("β", f"{choice.beta:.4f}"), *pictures.numbers_of(picture, pace.judgement)]), picture)
+    return Answer(numbers([("β", f"{choice.beta:.4f}"), *pictures.numbers_of(picture)]), picture)
 
 
 def figures(found: Answer) -> mo.Html | None:
@@ -231,7 +226,7 @@ def diagram(
         going: of the switches, by name.
         pace: what the page remembers.
         tick: the value of the page's clock.
-        go_to: called with the β that was clicked.
+        go_to: called when β was clicked, which `pace` has by then.
     """
     try:
         choice = chosen(values, between, pace.beta, own)
@@ -244,20 +239,23 @@ def diagram(
     words = f"{stepper.level} of {stepper.columns} columns" if stepper.level else "the first columns are coming"
     parts = [progress("diagram", stepper.fraction, words)]
     if pace.judgement is not None:
-        parts.append(progress("judgement", pace.judgement.fraction, _looked(pace.judgement)))
+        steps = f"longer look: {pace.judgement.steps:,} steps".replace(",", " ")
+        parts.append(progress("judgement", pace.judgement.fraction, steps))
+        if pace.judgement.verdict is not None:
+            parts.append(numbers(pictures.numbers_of(picture_of(choice), pace.judgement), "longer"))
     if stepper.level:
         found = stepper.picture
         figure = pictures.diagram_figure(found, choice)
-        pace.clicked = clickable("orbit-diagram", figure, lambda point: go_to(round(float(point["x"]), 6)))
+
+        def click(point: Any) -> None:
+            pace.beta = round(float(point["x"]), 6)
+            go_to()
+
+        pace.clicked = clickable("orbit-diagram", figure, click)
         parts.append(card("orbit-diagram", figure, lambda: pictures.diagram_table(found), pace.clicked))
         parts.append(code(diagram_code_of(stepper)))
     pace.drawn = stepper, mo.vstack(parts, gap=0.2)
     return pace.drawn[1], waits
-
-
-def _looked(judgement: Judgement) -> str:
-    steps = f"{judgement.steps:,} steps".replace(",", " ")
-    return f"longer look: {steps}" + ("" if judgement.verdict is None else f", {judgement.verdict.name}")
 
 
 def panel(elements: Any, ends: Any, beta: Any, uploaded: Any, switches: Any) -> mo.Html:

@@ -17,19 +17,19 @@ def _():
 @app.cell
 def _(dynamics_page, learning_page, mo, page):
     opened = page.opening(mo.query_params())
-    learning_pace, pace = learning_page.Pace(), dynamics_page.Pace()
-    # Set by a click in the diagram, and by nothing else: a slider that followed its own value would stutter.
-    clicked_beta, go_to_beta = mo.state(opened.dynamics.beta)
+    learning_pace, pace = learning_page.Pace(), dynamics_page.Pace(beta=opened.dynamics.beta)
+    # Clicks in the diagram, which move the slider; one that followed its own value would stutter.
+    clicks, say_clicks = mo.state(0)
     # Whether there is work that ticks should go on with.
     learning_waits, say_learning_waits = mo.state(False)
     work_waits, say_work_waits = mo.state(True)
     return (
-        clicked_beta,
-        go_to_beta,
+        clicks,
         learning_pace,
         learning_waits,
         opened,
         pace,
+        say_clicks,
         say_learning_waits,
         say_work_waits,
         work_waits,
@@ -92,8 +92,9 @@ def _(dynamics_page, opened):
 
 
 @app.cell
-def _(clicked_beta, dynamics_page, pace, span):
-    beta = dynamics_page.beta_slider(span.value, clicked_beta(), pace)
+def _(clicks, dynamics_page, pace, span):
+    clicks()
+    beta = dynamics_page.beta_slider(span.value, pace)
     return (beta,)
 
 
@@ -139,10 +140,10 @@ def _(
     dynamics_controls,
     dynamics_page,
     dynamics_upload,
-    go_to_beta,
     mo,
     pace,
     page,
+    say_clicks,
     say_work_waits,
     span,
     switches,
@@ -156,7 +157,7 @@ def _(
         switches.value,
         pace,
         clock.value if clock is not None else "",
-        go_to_beta,
+        lambda: say_clicks(lambda count: count + 1),
     )
     if _waits != pace.waits:
         pace.waits = _waits

@@ -59,13 +59,13 @@ class Guard:
         hosts: what the header Host may say, as "127.0.0.1:8000"; none for anything, which only a token makes safe.
 
     Example:
-        >>> guard = Guard(application=None, hosts=["127.0.0.1:8000"])
+        >>> guard = Guard(print, hosts=["127.0.0.1:8000"])
         >>> guard.refusal("http", "GET", "/", {"host": "127.0.0.1:8000"})
         >>> guard.refusal("http", "GET", "/", {"host": "elsewhere.example"})
         (421, "host: got 'elsewhere.example'; expected 127.0.0.1:8000")
     """
 
-    def __init__(self, application: Application | None, hosts: Iterable[str] | None) -> None:
+    def __init__(self, application: Application, hosts: Iterable[str] | None) -> None:
         self.application = application
         self.hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
 
@@ -95,9 +95,8 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or answers it with the refusal."""
-        if self.application is None or scope["type"] == "lifespan":
-            if self.application is not None:
-                await self.application(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await self.application(scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         refused = self.refusal(scope["type"], scope.get("method", "GET"), scope["path"], headers)

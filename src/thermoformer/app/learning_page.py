@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,7 @@ from .learning_view import (
     work_of,
     work_of_arrays,
 )
-from .page import card, code, numbers, problem, progress, row, write_link
+from .page import card, code, numbers, problem, progress, row, slider, write_link
 from .uploads import LARGEST_FILE, attentioned_inputs
 
 NONE = "–"
@@ -64,14 +63,6 @@ def controls(choice: LearningChoice) -> Any:
 def upload() -> Any:
     """Where a reader hands in arrays."""
     return mo.ui.file(filetypes=[".npz", ".csv"], max_size=LARGEST_FILE, label="a file (npz, csv)")
-
-
-def slider(label: str, steps: Iterable[float], value: float) -> Any:
-    """A slider over given steps, with the value of a link among them."""
-    known = list(steps)
-    whole = all(isinstance(step, int) for step in known)
-    places = sorted({*known, value if whole else float(value)})
-    return mo.ui.slider(steps=places, value=value, label=label, show_value=True, full_width=True)
 
 
 def tenths(count: int) -> list[float]:
@@ -186,6 +177,7 @@ def _work(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> tuple[P
     if own:
         asked: Any = (own[0].name, own[0].contents, values["width"], values["temperature"], values["seed"])
         lines = None
+        write_link(address, "Learning", LearningChoice())  # a file is not part of a link
     else:
         asked = chosen(values)
         lines = code_of(asked)

@@ -152,7 +152,7 @@ def picture_of_arrays(
     """The same picture of a user's own attentioned inputs.
 
     Arguments:
-        xi: ξ [example, path, feature], at most 2000 examples, 64 paths and 5 million numbers in all; paths in the
+        xi: ξ [example, path, feature], at most 1000 examples, 16 paths and 2 million numbers in all; paths in the
             order h_1 slowest, h_L fastest.
         labels: one of two values per example; the smaller becomes −1, the larger +1.
         heads: heads of each layer, whose product is the number of paths.

@@ -111,19 +111,36 @@ def row(elements: Iterable[Any], name: str = "") -> mo.Html:
     return mo.Html(f'<div class="tf-row">{above}{beside}</div>')
 
 
+def slider(label: str, steps: Iterable[float], value: float) -> Any:
+    """A slider over given steps, with the value of a link among them.
+
+    Arguments:
+        steps: whole numbers for a slider of whole numbers.
+        value: where it stands.
+    """
+    known = list(steps)
+    whole = all(isinstance(step, int) for step in known)
+    places = sorted({*known, value if whole else float(value)})
+    return mo.ui.slider(steps=places, value=value, label=label, show_value=True, full_width=True)
+
+
 def problem(sentences: str | Iterable[str]) -> mo.Html:
     """Sentences about what could not be done, where a screen reader says them too."""
     some = [sentences] if isinstance(sentences, str) else list(sentences)
     return mo.Html("".join(f'<div class="tf-problem" role="alert">{html.escape(one)}</div>' for one in some))
 
 
-def numbers(pairs: Iterable[tuple[str, str]]) -> mo.Html:
-    """A strip of names and values."""
+def numbers(pairs: Iterable[tuple[str, str]], called: str = "numbers") -> mo.Html:
+    """A strip of names and values.
+
+    Arguments:
+        called: what tests find it by.
+    """
     cells = "".join(
         f'<div class="tf-number"><span>{html.escape(name)}</span><b>{html.escape(value)}</b></div>'
         for name, value in pairs
     )
-    return mo.Html(f'<div class="tf-numbers" data-testid="numbers">{cells}</div>')
+    return mo.Html(f'<div class="tf-numbers" data-testid="{called}">{cells}</div>')
 
 
 def progress(name: str, fraction: float, words: str) -> mo.Html:

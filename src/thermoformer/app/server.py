@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import secrets
 import socket
 import threading
@@ -121,6 +122,8 @@ def explore(place: Place | None = None, *, browser: bool = True, started: Callab
         timeout_graceful_shutdown=1,
         server_header=False,
     )
+    # Of a page that was closed in mid-sentence asyncio says so line by line.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     server = uvicorn.Server(config)
     threading.Thread(target=_when_up, args=(server, place.link(port), browser, started), daemon=True).start()
     try:
