@@ -148,6 +148,10 @@ def test_a_comparison_is_kept_and_gone_on_with(folder, tmp_path, monkeypatch):
     dataset = xr.load_dataset(tmp_path / "curves.nc", engine="h5netcdf")
     assert dataset.value.shape == (1, 3, 2, 4) and dataset.removed.values.tolist() == [0, 3, 6, 9]
     assert curve_rows(dataset) == record["curves"]
+    assert dataset.examples_per_second.dims == ("removed",) and (dataset.examples_per_second > 0).all()
+    page = (tmp_path / "heads.html").read_text()
+    assert all(f"<td>{count:,}</td>" in page for count in dataset.parameters.values)
+    assert f"<td>{float(dataset.examples_per_second[-1]):.4g}</td>" in page
     rows = rows_of(tmp_path / "curves.csv")
     values = dataset.value.sel(rule="random", removed=6).values.ravel()
     row = next(row for row in rows if (row["method"], row["removed"]) == ("random", "6"))

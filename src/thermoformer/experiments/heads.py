@@ -25,7 +25,7 @@ from ..transformers import (
     save_pruned,
     score_heads,
 )
-from ..transformers.curves import AGAIN, COMPARED, MEASURES, draw
+from ..transformers.curves import AGAIN, COMPARED, MEASURES, TIMED, draw
 from ..transformers.families import Head
 from ..transformers.judge import judged
 from .heads_inputs import check_device, examples_for, load_model, quiet, read_task
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 FRACTIONS = (0.25, 0.5, 0.75)
 # Examples that heads are scored with, where not said otherwise; a sequence has a target in each of its tokens.
 TEXTS, SEQUENCES = 1000, 64
-# Examples that a speed is measured with.
-TIMED = 256
 
 
 def run_heads(
@@ -174,6 +172,7 @@ def run_heads(
             seeds=range(seed, seed + seeds),
             examples=examples,
             goal=wanted,
+            speed=True,
             keep=out / "points",
             progress=report,
             **given,

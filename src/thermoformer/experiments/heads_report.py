@@ -143,6 +143,11 @@ def _comparison(record: dict[str, Any], curves: xr.Dataset, image: Path) -> list
         else f" of one draw of {record['examples']} examples to score with."
     )
     rows = [[METHOD_LABELS.get(name, name), *cells] for name, cells in by_method.items()]
+    first = next(iter(by_method))
+    cut = f"Models without the heads that the first draw's order of {METHOD_LABELS.get(first, first)} removes."
+    sizes = [["parameters", *(f"{count:,}" for count in curves.parameters.values)]]
+    if "examples_per_second" in curves:
+        sizes.append(["examples per second", *(f"{speed:.4g}" for speed in curves.examples_per_second.values)])
     return [
         page.heading("Against other ways to choose"),
         page.figure(
@@ -151,6 +156,7 @@ def _comparison(record: dict[str, Any], curves: xr.Dataset, image: Path) -> list
             alternative=f"Test {measure} against the share of heads removed, one line per method",
         ),
         page.table(["heads removed", *map(str, counts)], rows, caption),
+        page.table(["heads removed", *map(str, counts)], sizes, cut),
     ]
 
 

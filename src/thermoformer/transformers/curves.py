@@ -23,6 +23,7 @@ from .masks import head_masks
 from .orders import removal_order
 from .probe import PENALTY
 from .scores import METHODS
+from .speed import measured_speed
 from .surgery import prune_heads
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ COMPARED = (
     "random",
 )
 
+# Examples that a speed is measured with.
+TIMED = 256
+
 MEASURES = {"probe": "accuracy", "classifier": "accuracy", "language": "perplexity"}
 
 
@@ -61,6 +65,7 @@ def pruning_curve(
     goal: str = "auto",
     readout: str = "mean",
     penalties: Sequence[float | str] = (PENALTY,),
+    speed: bool = False,
     batch: int = 64,
     device: torch.device | str | None = None,
     keep: str | Path | None = None,
@@ -81,13 +86,14 @@ def pruning_curve(
         examples: in a draw; all where there are fewer.
         within_layers: remove from all layers alike, as in `removal_order`.
         penalties: of the probe, as in `LinearProbe`; judged with each.
+        speed: measure the speed of the models that the parameters are counted of too, as `measured_speed` does.
         goal, readout, batch, device, progress: as in `score_heads`.
         keep: folder for finished points; a second call goes on from them.
 
     Returns:
         Dataset with `value` [rule, seed, removed] (a further axis `penalty` for a probe): accuracy between 0 and 1,
         or perplexity; `order` [rule, seed, step] with the heads removed; `parameters` [removed] of a model from which
-        the first method's heads of the first seed are cut.
+        the first method's heads of the first seed are cut, and their `examples_per_second` [removed] if asked for.
     """
     import xarray
 
@@ -120,13 +126,19 @@ def pruning_curve(
                     values[:, row, place, column + 1] = study.value(f"{name} {count}", seed, removed[:count])
         report(total, total, "done")
     first = [head_of(name) for name in orders[0, 0]]
-    parameters = [prune_heads(model, first[:count]).num_parameters() for count in (0, *counts)]
+    cut = {str(count): prune_heads(model, first[:count]) for count in (0, *counts)}
+    parameters = [one.num_parameters() for one in cut.values()]
+    speeds = {}
+    if speed:
+        found = measured_speed(cut, draw(test, TIMED, draws[0]), batch=batch, device=device)
+        speeds = {"examples_per_second": ("removed", list(found.values()), {"long_name": "examples per second"})}
     # Not called "method": `sel(method=...)` means something else to xarray, and would select nothing without a word.
     dataset = xarray.Dataset(
         {
             "value": (("penalty", "rule", "seed", "removed"), values, {"long_name": MEASURES[wanted]}),
             "order": (("rule", "seed", "step"), orders.astype(str)),
             "parameters": ("removed", parameters, {"long_name": "parameters"}),
+            **speeds,
         },
         coords={
             "penalty": axis,
