@@ -4,7 +4,11 @@
     python benchmarks/heads.py --minilm ... --out ... --device cuda --parts trec sst2 classifier stories speed
 
 MiniLM-L6 with a linear probe on TREC-6 and SST-2, MiniLM-L6 trained as a classifier on SST-2, and stories260K on its
-own stories. Each part writes a dataset (netCDF) and prints a table. Finished points are kept and a second call goes on.
+own stories. Each part writes a dataset (netCDF) with a figure and prints a table. Finished points are kept and a second
+call goes on. Seeds may be computed side by side, into folders of their own, and joined:
+
+    python benchmarks/heads.py --minilm ... --parts classifier --seeds 10 --out results/heads-10
+    python benchmarks/heads.py --join results/heads-1? --parts classifier --out results/heads
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import torch
 import xarray
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
+from thermoformer import figures
 from thermoformer.tasks import sst2, trec, write_stories_folder
 from thermoformer.transformers import (
     Examples,
@@ -36,12 +41,15 @@ from thermoformer.transformers.curves import COMPARED, draw
 SEEDS = (10, 11, 12, 13, 14)
 PENALTIES = ("unit", 0.1)
 EXACT = ("evidence_exact", "ablation")
+SUFFIXES = ("", "-within-layers")
 WITHIN_LAYERS = ("evidence", "theory", "gradient", "magnitude", "random")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minilm", required=True, help="folder or hub name of all-MiniLM-L6-v2")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--minilm", help="folder or hub name of all-MiniLM-L6-v2")
+    source.add_argument("--join", nargs="+", type=Path, metavar="FOLDER", help="of earlier calls with other seeds")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
@@ -53,6 +61,10 @@ def main() -> None:
     parser.add_argument("--quiet", action="store_true")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
+    if given.join:
+        for part in given.parts:
+            join(part, given)
+        return
     for part in given.parts:
         start = time.perf_counter()
         PARTS[part](part, given)
@@ -77,9 +89,27 @@ def curves(model, data, test, given: argparse.Namespace, **settings) -> list[xar
 
 
 def keep(datasets: list[xarray.Dataset], name: str, given: argparse.Namespace) -> None:
-    for dataset, suffix in zip(datasets, ("", "-within-layers"), strict=False):
+    for dataset, suffix in zip(datasets, SUFFIXES, strict=False):
         dataset.to_netcdf(given.out / f"{name}{suffix}.nc", engine="h5netcdf")
+        figures.head_pruning_curves(dataset).figure.savefig(given.out / f"{name}{suffix}.png", dpi=110)
         show(dataset, name + suffix)
+
+
+def over_seeds(datasets: list[xarray.Dataset]) -> xarray.Dataset:
+    together = xarray.concat(datasets, "seed", data_vars="minimal", coords="minimal", compat="override")
+    if len(set(together.seed.values.tolist())) < together.sizes["seed"]:
+        raise SystemExit(f"--join: got a seed twice among {together.seed.values.tolist()}; expected different ones")
+    return together
+
+
+def join(part: str, given: argparse.Namespace) -> None:
+    """The datasets of calls with other seeds as one."""
+    names = sorted({file.stem for folder in given.join for file in folder.glob(f"{part}*.nc")})
+    if not names:
+        raise SystemExit(f"--join: got no {part}.nc in {', '.join(map(str, given.join))}; expected one or more")
+    for name in names:
+        files = [file for folder in given.join if (file := folder / f"{name}.nc").is_file()]
+        keep([over_seeds([xarray.load_dataset(file, engine="h5netcdf") for file in files])], name, given)
 
 
 def show(dataset: xarray.Dataset, name: str) -> None:
@@ -123,17 +153,18 @@ def classifier(_: str, given: argparse.Namespace) -> None:
         accuracy = own_accuracy(model, test, device=given.device)
         print(f"classifier {seed}: {100 * accuracy:.1f} % on test, trained in {seconds:.0f} s", flush=True)
         found.append(curves(model, train, test, given, seeds=(seed,), goal="classifier"))
-    together = [xarray.concat(list(one), "seed", data_vars="minimal") for one in zip(*found, strict=True)]
-    keep(together, "classifier", given)
+    keep([over_seeds(list(one)) for one in zip(*found, strict=True)], "classifier", given)
 
 
 def stories(_: str, given: argparse.Namespace) -> None:
-    """Perplexity of stories that the whole model tells: some to score with, others held back."""
+    """Perplexity of stories that the whole model tells: those held back, and those that scores were made with."""
     model = AutoModelForCausalLM.from_pretrained(write_stories_folder(given.out / "stories260K")).to(given.device)
     data = Examples.from_tokens(generate_stories(model, 320, 256, seed=1, device=given.device))
     test = Examples.from_tokens(generate_stories(model, 200, 256, seed=2, device=given.device))
     print(f"perplexity {perplexity(model, data):.3f} of its samples, {perplexity(model, test):.3f} of those held back")
     keep(curves(model, data, test, given, examples=64, batch=32), "stories", given)
+    given = argparse.Namespace(**vars(given) | {"within": False})
+    keep(curves(model, data, data, given, examples=64, batch=32), "stories-own", given)
 
 
 def speed(_: str, given: argparse.Namespace) -> None:
