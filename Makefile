@@ -35,8 +35,9 @@ lint: setup ## check style and formatting
 types: setup ## check types
 	@$(BIN)/pyright
 
+# Four at a time though there be two cores: Sphinx deals pages out in runs of ten, and a few of them take long.
 docs: setup ## build the documentation; a warning is an error
-	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@$(BIN)/sphinx-build -W --keep-going -q -j 4 -b html docs docs/_build/html
 	@echo "Documentation: docs/_build/html/index.html"
 
 bench: setup ## run every benchmark; ratios are printed against a baseline of the same run

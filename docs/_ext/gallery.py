@@ -7,8 +7,11 @@ import contextlib
 import importlib.util
 import io
 import logging as standard_logging
+import multiprocessing
+import os
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -142,12 +145,16 @@ def _write(file: Path, text: str) -> None:
 def _make(app: Sphinx) -> None:
     examples, folder = Path(app.srcdir).parent / "examples", Path(app.srcdir) / FOLDER
     folder.mkdir(exist_ok=True)
-    for name in NOTEBOOKS:
-        # Builds that run no notebooks take the pages of the last build that did.
-        if app.config.nb_execution_mode == "off" and (folder / f"{name}.md").is_file():
-            continue
-        logger.info("gallery: running %s", name)
-        write_page(examples / f"{name}.py", folder)
+    # Builds that run no notebooks take the pages of the last build that did.
+    kept = app.config.nb_execution_mode == "off"
+    names = [name for name in NOTEBOOKS if not (kept and (folder / f"{name}.md").is_file())]
+    if names:
+        # Two at a time where there are cores, in processes of their own: Sphinx forks when it reads pages side by side,
+        # and a process in which JAX has run must not.
+        workers = min(2, os.cpu_count() or 1)
+        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+            logger.info("gallery: running %s", ", ".join(names))
+            list(pool.map(write_page, [examples / f"{name}.py" for name in names], [folder] * len(names)))
     write_index(folder)
 
 
