@@ -9,6 +9,7 @@ from typing import Any
 import marimo as mo
 import numpy as np
 
+from . import learning_drawings as drawings
 from . import learning_pictures as pictures
 from ._learning_numbers import LearningPicture, PictureWork
 from .learning_view import (
@@ -23,7 +24,7 @@ from .learning_view import (
     work_of,
     work_of_arrays,
 )
-from .page import card, code, numbers, problem, progress, row, slider, write_link
+from .page import Card, cards, code, numbers, problem, progress, row, slider, write_link
 from .uploads import LARGEST_FILE, attentioned_inputs
 
 NONE = "–"
@@ -156,20 +157,32 @@ def answer(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> Answer
     return Answer(mo.vstack([bar, pace.button]), waits=True)
 
 
-def figures(found: Answer) -> mo.Html | None:
-    """All figures of an answer, and the code behind them."""
+def cards_of_page() -> dict[str, Card]:
+    """The places of all figures, by name."""
+    return {name: Card(name) for name in ("accuracy", "order-parameter", "paths", "kernel", "label-overlap")}
+
+
+def figures(found: Answer, places: dict[str, Card]) -> mo.Html | None:
+    """All figures of an answer, and the code behind them.
+
+    Arguments:
+        places: of the figures, by name.
+    """
     picture = found.picture
     if picture is None:
         return None
-    cards = [
-        card("accuracy", pictures.accuracy_figure(picture), lambda: pictures.accuracy_table(picture)),
-        card("order-parameter", pictures.order_figure(picture), lambda: pictures.order_table(picture)),
-        card("paths", pictures.paths_figure(picture), lambda: pictures.paths_table(picture)),
-        card("kernel", pictures.kernel_figure(picture), lambda: pictures.kernel_table(picture)),
-        card("label-overlap", pictures.overlap_figure(picture), lambda: pictures.overlap_table(picture)),
-    ]
-    rows = [mo.hstack(cards[:2], widths="equal", gap=0.5), mo.hstack(cards[2:], widths="equal", gap=0.5)]
-    return mo.vstack([*rows, *([] if found.lines is None else [code(found.lines)])], gap=0.4)
+
+    def drawn(place: str, name: str) -> mo.Html:
+        make_drawing, make_figure, make_table = (
+            getattr(module, f"{name}_{kind}")
+            for module, kind in ((drawings, "drawing"), (pictures, "figure"), (pictures, "table"))
+        )
+        return places[place].drawn(make_drawing(picture), lambda: make_figure(picture), lambda: make_table(picture))
+
+    accuracy = places["accuracy"].plotted(pictures.accuracy_figure(picture), lambda: pictures.accuracy_table(picture))
+    above = cards([accuracy, drawn("order-parameter", "order")])
+    below = cards([drawn("paths", "paths"), drawn("kernel", "kernel"), drawn("label-overlap", "overlap")])
+    return mo.vstack([above, below, *([] if found.lines is None else [code(found.lines)])], gap=0.4)
 
 
 def _work(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> tuple[PictureWork, str | None]:
