@@ -21,6 +21,8 @@ from .pictures import FAINT, FONT, INK
 
 # Steps of a colour bar.
 _SHADES = 64
+# Letters below the line, and back.
+_LOWER, _UPPER = '<tspan dy="0.35em" font-size="70%">', '</tspan><tspan dy="-0.25em">\u200b</tspan>'
 
 
 def drawing(parts: Iterable[str], *, width: int, height: int, title: str) -> str:
@@ -32,7 +34,7 @@ def drawing(parts: Iterable[str], *, width: int, height: int, title: str) -> str
         title: what it shows, in words.
 
     Example:
-        >>> drawing([rectangle(0, 0, 4, 4, "white")], width=8, height=8, title="a < b")[-77:]
+        >>> drawing([rectangle(0, 0, 4, 4, "white")], width=8, height=8, title="a < b")[-83:]
         '><title>a &lt; b</title><rect x="0" y="0" width="4" height="4" fill="white"/></svg>'
     """
     size = positive_integer("width", width), positive_integer("height", height)
@@ -54,6 +56,14 @@ def outline(points: np.ndarray, colour: str, said: str = "", *, opacity: float =
     text = " ".join(f"{_short(x)},{_short(y)}" for x, y in points)
     look = f'fill="{colour}" stroke="{colour}" stroke-width="0.8" opacity="{opacity:g}"'
     return _with_words(f'polygon points="{text}" {look}', said)
+
+
+def dots(points: np.ndarray, colour: str, size: float, *, opacity: float = 1.0) -> str:
+    """Round dots of one size at points [point, 2], all in one element."""
+    # A line of no length with round ends is a dot.
+    text = "".join(f"M{_short(x)} {_short(y)}h0" for x, y in points.tolist())
+    look = f'stroke="{colour}" stroke-width="{size:g}" stroke-linecap="round" stroke-opacity="{opacity:g}" fill="none"'
+    return f'<path d="{text}" {look}/>'
 
 
 def line(x: float, y: float, other_x: float, other_y: float, colour: str = INK, width: float = 1.0) -> str:
@@ -83,7 +93,9 @@ def words(
     turn = f' transform="rotate({turned:g} {_short(x)} {_short(y)})"' if turned else ""
     rim = ' stroke="white" stroke-width="3" stroke-opacity="0.75" paint-order="stroke"' if bright else ""
     look = f'text-anchor="{anchor}" dominant-baseline="central" font-size="{size:g}" fill="{colour}"{rim}{turn}'
-    return f'<text x="{_short(x)}" y="{_short(y)}" {look}>{html.escape(text)}</text>'
+    # m<sub>o,1</sub>, as figures of Plotly write it, and nothing else of the kind.
+    written = html.escape(text).replace("&lt;sub&gt;", _LOWER).replace("&lt;/sub&gt;", _UPPER)
+    return f'<text x="{_short(x)}" y="{_short(y)}" {look}>{written}</text>'
 
 
 def image(values: np.ndarray, low: float, high: float, colours: str, x: float, y: float, size: float) -> str:

@@ -13,9 +13,10 @@ import numpy as np
 from . import dynamics_pictures as pictures
 from ._turn import turn
 from .dynamics_code import code_of, diagram_code_of
+from .dynamics_drawings import plane_drawing
 from .dynamics_steps import DiagramStepper, Judgement, diagram_for
 from .dynamics_view import CONTEXTS, MOST_FEATURES, DynamicsChoice, DynamicsPicture, picture_of, table_text
-from .page import Card, cards, code, numbers, problem, progress, row, slider, write_link
+from .page import Card, cards, code, nothing, numbers, problem, progress, row, slider, write_link
 from .uploads import LARGEST_FILE, table
 
 FEATURES = {"the paper's": "paper", "random": "random", "my own table": "table"}
@@ -197,8 +198,8 @@ def figures(found: Answer, places: dict[str, Card]) -> mo.Html | None:
         return None
     shown = [
         places["orbit"].plotted(pictures.orbit_figure(picture, height=320), lambda: pictures.orbit_table(picture)),
-        places["phase-plane"].plotted(
-            pictures.plane_figure(picture, height=320), lambda: pictures.plane_table(picture)
+        places["phase-plane"].drawn(
+            plane_drawing(picture), lambda: pictures.plane_figure(picture), lambda: pictures.plane_table(picture)
         ),
         places["spectrum"].plotted(
             pictures.spectrum_figure(picture, height=320), lambda: pictures.spectrum_table(picture)
@@ -264,16 +265,17 @@ def diagram(
     if moving and pace.drawn is not None and pace.drawn[0] is stepper:
         return pace.drawn[1], True
     words = f"{stepper.level} of {stepper.columns} columns" if stepper.level else "the first columns are coming"
-    parts = [progress("diagram", stepper.fraction, words)]
+    above = [progress("diagram", stepper.fraction, words)]
     if pace.judgement is not None:
         steps = f"longer look: {pace.judgement.steps:,} steps".replace(",", " ")
-        parts.append(progress("judgement", pace.judgement.fraction, steps))
+        above.append(progress("judgement", pace.judgement.fraction, steps))
         if pace.judgement.verdict is not None:
-            parts.append(numbers(pictures.numbers_of(picture_of(choice), pace.judgement), "longer"))
+            above.append(numbers(pictures.numbers_of(picture_of(choice), pace.judgement), "longer"))
     found = stepper.picture
-    parts.append(place.plotted(pictures.diagram_figure(found, choice), lambda: pictures.diagram_table(found)))
-    if stepper.level:
-        parts.append(code(diagram_code_of(stepper)))
+    figure = place.plotted(pictures.diagram_figure(found, choice), lambda: pictures.diagram_table(found))
+    lines = code(diagram_code_of(stepper)) if stepper.level else nothing()
+    # The figure is always the second of three: in another place a browser would make it anew.
+    parts = [mo.vstack(above, gap=0.2), figure, lines]
     pace.drawn = stepper, mo.vstack(parts, gap=0.2)
     return pace.drawn[1], waits
 

@@ -14,6 +14,9 @@ from typing import Any
 import marimo as mo
 import numpy as np
 import plotly.graph_objects as go
+from pygments import highlight
+from pygments.formatters.html import HtmlFormatter
+from pygments.lexers.python import PythonLexer
 
 from .dynamics_view import DynamicsChoice
 from .learning_view import LearningChoice
@@ -163,7 +166,12 @@ def progress(name: str, fraction: float, words: str) -> mo.Html:
 
 def unseen(element: Any) -> mo.Html:
     """An element that does its work without being seen."""
-    return mo.Html("" if element is None else f'<div class="tf-unseen">{mo.as_html(element).text}</div>')
+    return mo.Html(f'<div class="tf-unseen">{"" if element is None else mo.as_html(element).text}</div>')
+
+
+def nothing() -> mo.Html:
+    """What stands for something absent: where one of two parts went, a browser would make the other anew."""
+    return mo.Html("<div></div>")
 
 
 class Card:
@@ -260,12 +268,15 @@ def page_of(figure: go.Figure, name: str) -> bytes:
 def code(lines: str) -> mo.Html:
     """The lines behind a picture, to be opened by who wants them."""
     said = '<summary role="button">Show me the code</summary>'
-    return mo.Html(f'<details class="tf-code">{said}{_highlighted(lines.strip())}</details>')
+    coloured = "\n".join(map(_highlighted, lines.strip().split("\n")))
+    shown = f'<div class="codehilite"><pre><code>{coloured}</code></pre></div>'
+    return mo.Html(f'<details class="tf-code">{said}{shown}</details>')
 
 
-@lru_cache(maxsize=64)
-def _highlighted(lines: str) -> str:
-    return mo.md(f"```python\n{lines}\n```").text
+@lru_cache(maxsize=2048)
+def _highlighted(line: str) -> str:
+    """One line in colours; most are the same from one move to the next."""
+    return highlight(line, PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True))
 
 
 def _config(name: str) -> dict[str, Any]:
