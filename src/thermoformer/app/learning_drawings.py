@@ -20,7 +20,8 @@ from .learning_pictures import (
 from .learning_ribbons import Ribbons, ribbons_of
 from .pictures import COLOURS, INK, colours_for, short_number
 
-HEIGHT = 380
+# The matrix above has half of the page, the three below a third each.
+HEIGHT, LOWER_HEIGHT, LOWER_WIDTH = 380, 350, 330
 # White at zero, and evenly brighter: the same colours as in `pictures`, under matplotlib's names.
 _DIVERGING, _SEQUENTIAL = "RdBu_r", "viridis"
 # About how wide a letter is, as a share of its height.
@@ -37,7 +38,7 @@ def order_drawing(picture: LearningPicture) -> str:
     """
     matrix, names = picture.order_parameter, picture.path_names
     count, limit = len(names), float(np.abs(picture.order_parameter).max()) or 1.0
-    width, every = 520, -(-len(names) // MOST_NAMES)
+    width, every = 480, -(-len(names) // MOST_NAMES)
     longest = max(map(len, names)) * 12 * _LETTER
     left, below = min(longest + 8, 200), 24 if count <= 2 else min(0.6 * longest + 16, 110)
     side_by_side = count <= MOST_SIDE_BY_SIDE
@@ -82,7 +83,7 @@ def kernel_drawing(picture: LearningPicture) -> str:
     """
     low, high = kernel_ends(picture.kernel)
     count, first = len(picture.kernel), int(np.count_nonzero(picture.kernel_labels < 0))
-    left, top, size, width = 34.0, 34.0, 272.0, 370
+    left, top, size = 30.0, 40.0, 240.0
     border = size * first / count
     parts = [
         drawings.image(picture.kernel, low, high, _SEQUENTIAL, left, top, size),
@@ -95,7 +96,7 @@ def kernel_drawing(picture: LearningPicture) -> str:
     parts.append(words(left + size / 2, top + size + 34, "training examples", size=13))
     ticks = drawings.round_ticks(low, high)
     parts += drawings.colour_bar(_SEQUENTIAL, (low, high), ticks, "K", x=left + size + 14, y=top + 12, height=size - 12)
-    return drawing(parts, width=width, height=HEIGHT, title="kernel K between training examples, by class")
+    return drawing(parts, width=LOWER_WIDTH, height=LOWER_HEIGHT, title="kernel K between training examples, by class")
 
 
 def overlap_drawing(picture: LearningPicture) -> str:
@@ -108,7 +109,7 @@ def overlap_drawing(picture: LearningPicture) -> str:
         True
     """
     table = overlap_table(picture)
-    left, top, right, bottom, width = 52, 36, 362, 322, 370
+    left, top, right, bottom = 50, 36, LOWER_WIDTH - 6, LOWER_HEIGHT - 54
     count = len(table["component"])
     step = (right - left - 8) / count
     bar = 0.375 * step
@@ -122,15 +123,17 @@ def overlap_drawing(picture: LearningPicture) -> str:
             x = left + 4 + (component - 0.5) * step + (place - 1) * bar
             said = f"component {component}, {name}: {value:.2f}"
             parts.append(rectangle(x, bottom - tall, bar, tall, COLOURS[colour], said))
-        parts.append(rectangle(left + 130 * place, 10, 11, 11, COLOURS[colour]))
-        parts.append(words(left + 130 * place + 18, 16, name, anchor="start"))
+        parts.append(rectangle(left + 120 * place, 10, 11, 11, COLOURS[colour]))
+        parts.append(words(left + 120 * place + 18, 16, name, anchor="start"))
     for component in (1, *range(5, count + 1, 5)):
         x = left + 4 + (component - 0.5) * step
         parts += [line(x, bottom, x, bottom + 4), words(x, bottom + 14, str(component))]
     parts += frame(left, top, right, bottom)
     parts.append(words((left + right) / 2, bottom + 36, "principal component of K", size=13))
     parts.append(words(13, (top + bottom) / 2, "overlap with the labels", size=13, turned=-90))
-    return drawing(parts, width=width, height=HEIGHT, title="overlap of the labels with the components of K")
+    return drawing(
+        parts, width=LOWER_WIDTH, height=LOWER_HEIGHT, title="overlap of the labels with the components of K"
+    )
 
 
 def paths_drawing(picture: LearningPicture) -> str:
@@ -144,13 +147,12 @@ def paths_drawing(picture: LearningPicture) -> str:
     """
     found = ribbons_of(picture)
     named = found.labels if len(found.labels) <= MOST_SIDE_BY_SIDE else ()
-    width, top = 370, 26
-    bottom = HEIGHT - 16 - (18 * len(named) + 20 if named else 0)
+    top, bottom = 24, LOWER_HEIGHT - 10 - (18 * len(named) + 20 if named else 0)
     scale = (bottom - top) / found.tallest
     middle = (top + bottom) / 2
 
     def place(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return np.stack([14 + x * (width - 28) / (found.columns - 1), middle - y * scale], axis=1)
+        return np.stack([14 + x * (LOWER_WIDTH - 28) / (found.columns - 1), middle - y * scale], axis=1)
 
     parts = []
     for colour, label, (x, low, high) in zip(colours_for(len(found.labels)), found.labels, found.ribbons, strict=True):
@@ -162,7 +164,7 @@ def paths_drawing(picture: LearningPicture) -> str:
     for number, (colour, label) in enumerate(zip(colours_for(len(named)), named, strict=True)):
         y = bottom + 40 + 18 * number
         parts += [rectangle(14, y - 3, 24, 6, colour), words(46, y, label, anchor="start")]
-    return drawing(parts, width=width, height=HEIGHT, title="paths through the heads, as thick as U")
+    return drawing(parts, width=LOWER_WIDTH, height=LOWER_HEIGHT, title="paths through the heads, as thick as U")
 
 
 def _nodes(found: Ribbons, place: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> list[str]:

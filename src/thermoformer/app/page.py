@@ -41,14 +41,15 @@ STYLE = """<style>
 .tf-progress progress { width: 12rem; vertical-align: middle; margin-right: 0.6rem; accent-color: #0072B2; }
 .tf-row { display: flex; flex-wrap: wrap; gap: 0.3rem; align-items: center; }
 .tf-row > span { flex: 0 0 100%; color: #444; }
-.tf-cards { display: flex; flex-wrap: wrap; gap: 0.5rem; }
-.tf-card { flex: 1 1 min(17rem, 100%); min-width: 0; display: flex; flex-direction: column; justify-content: flex-end; }
-.tf-drawing { width: 100%; height: auto; margin: 0 auto; }
+.tf-cards { display: grid; gap: 0.5rem; grid-template-columns: repeat(auto-fit, minmax(min(17rem, 100%), 1fr)); }
+.tf-card { min-width: 0; display: flex; flex-direction: column; justify-content: flex-end; }
+.tf-drawing { width: 100%; height: auto; margin: auto; flex: none; }
 .tf-saved { display: flex; justify-content: flex-end; gap: 0.3rem; }
 .tf-code { border-bottom: 1px solid #E3E3E3; padding: 0.4rem 0; }
 .tf-code > summary { color: #666; cursor: pointer; }
 .tf-code pre { overflow-x: auto; }
 .tf-unseen { height: 0; overflow: hidden; visibility: hidden; }
+@media (max-width: 1023px) { .tf-title { padding-left: 2.6rem; } }
 </style>"""
 
 
