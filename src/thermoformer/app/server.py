@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from .._validation import fail
 from .guard import Application, Guard, Receive, Scope, Send
+from .scripts import HEAD
 
 NOTEBOOK = Path(__file__).with_name("explorer.py")
 # A closed page is forgotten after so many seconds; a reload begins anew from its link.
@@ -24,38 +25,6 @@ FORGOTTEN = 10
 LOOPBACK = "127.0.0.1"
 # Characters of a token, which is all that stands between a network and this machine.
 SHORTEST_TOKEN = 16
-# marimo's figures ask a distant server for MathJax, which none of ours needs; a script that the page seems to have
-# tried already, and that is no script, keeps them from asking.
-_NO_MATHJAX = (
-    '<script type="text/plain" data-status="error" '
-    'src="https://cdn.jsdelivr.net/npm/mathjax-full@3.2.2/es5/tex-mml-svg.min.js"></script>'
-)
-# marimo has a changed figure drawn two or three times over, a few milliseconds apart; of these only the last one is.
-# The first drawing of all is made at once, as marimo puts its listeners on it.
-_DRAW_ONCE = """<script>
-(() => {
-  let plotly;
-  const wrapped = (react, waiting = new Map()) => (place, ...how) => {
-    if (!place._fullLayout) return react(place, ...how);
-    const others = waiting.get(place);
-    if (others) { others.how = how; return others.drawn; }
-    const last = { how };
-    waiting.set(place, last);
-    return last.drawn = new Promise((done, failed) => setTimeout(() => {
-      waiting.delete(place);
-      if (place._fullLayout) react(place, ...last.how).then(done, failed); else done(place);
-    }, DELAY));
-  };
-  Object.defineProperty(window, "Plotly", {
-    configurable: true,
-    get: () => plotly,
-    set: loaded => { plotly = loaded; loaded.react = wrapped(loaded.react); },
-  });
-})();
-</script>"""
-# Milliseconds in which the others follow.
-_FOLLOW = 25
-HEAD = _NO_MATHJAX + _DRAW_ONCE.replace("DELAY", str(_FOLLOW))
 _MISSING = "the explorer needs marimo, plotly and uvicorn: pip install 'thermoformer[app]'"
 
 
