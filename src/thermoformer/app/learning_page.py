@@ -12,6 +12,7 @@ import numpy as np
 from . import learning_drawings as drawings
 from . import learning_pictures as pictures
 from ._learning_numbers import LearningPicture, PictureWork
+from .learning_code import code_of, code_of_file
 from .learning_view import (
     MOST_HEADS,
     MOST_LAYERS,
@@ -19,13 +20,12 @@ from .learning_view import (
     TRAIN_SIZES,
     WIDTH_RANGE,
     LearningChoice,
-    code_of,
     numbers_of,
     work_of,
     work_of_arrays,
 )
 from .page import Card, cards, code, numbers, problem, progress, row, slider, write_link
-from .uploads import LARGEST_FILE, attentioned_inputs
+from .uploads import LARGEST_FILE, Upload, upload_of
 
 NONE = "–"
 # Seconds that a page works on an answer before it shows a bar and lets others have their turn.
@@ -99,6 +99,7 @@ class Pace:
         stopped: whether the reader stopped it.
         waits: whether there was more to do at the last run.
         button: the one that stops it.
+        file: the file that was handed in, name and content, with what it holds.
     """
 
     asked: Any = None
@@ -106,6 +107,7 @@ class Pace:
     stopped: bool = False
     waits: bool = False
     button: Any = None
+    file: tuple[tuple[str, bytes], Upload] | None = None
 
     def stop(self) -> None:
         """No slice more."""
@@ -119,13 +121,13 @@ class Answer:
     Fields:
         top: numbers; or how far the work is, or what is wrong.
         picture: none where there is nothing to draw yet.
-        lines: the code behind it, where there is any.
+        lines: the code behind it.
         waits: whether there is more to do.
     """
 
     top: mo.Html
     picture: LearningPicture | None = None
-    lines: str | None = None
+    lines: str = ""
     waits: bool = False
 
 
@@ -182,29 +184,31 @@ def figures(found: Answer, places: dict[str, Card]) -> mo.Html | None:
     accuracy = places["accuracy"].plotted(pictures.accuracy_figure(picture), lambda: pictures.accuracy_table(picture))
     above = cards([accuracy, drawn("order-parameter", "order")])
     below = cards([drawn("paths", "paths"), drawn("kernel", "kernel"), drawn("label-overlap", "overlap")])
-    return mo.vstack([above, below, *([] if found.lines is None else [code(found.lines)])], gap=0.4)
+    return mo.vstack([above, below, code(found.lines)], gap=0.4)
 
 
-def _work(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> tuple[PictureWork, str | None]:
+def _work(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> tuple[PictureWork, str]:
     """The work for what the controls say, which goes on where it is the same as before."""
     if own:
-        asked: Any = (own[0].name, own[0].contents, values["width"], values["temperature"], values["seed"])
-        lines = None
+        file, given = (own[0].name, own[0].contents), {name: values[name] for name in ("width", "temperature", "seed")}
+        asked: Any = (*file, *given.values())
         write_link(address, "Learning", LearningChoice())  # a file is not part of a link
+        if pace.file is None or pace.file[0] != file:
+            pace.file = None
+            pace.file = file, upload_of(*file)
+        upload = pace.file[1]
+        lines = code_of_file(own[0].name, upload, **given)
     else:
-        asked = chosen(values)
+        asked, upload, given = chosen(values), None, {}
         lines = code_of(asked)
         write_link(address, "Learning", asked)
     if pace.work is None or asked != pace.asked:
         pace.asked, pace.stopped = asked, False
         pace.work = None  # what was for something else must not be shown where the new one fails
-        pace.work = _of_file(*asked) if own else work_of(asked)
+        pace.work = (
+            work_of(asked) if upload is None else work_of_arrays(upload.xi, upload.labels, upload.heads, **given)
+        )
     return pace.work, lines
-
-
-def _of_file(name: str, content: bytes, width: int, temperature: float, seed: int) -> PictureWork:
-    xi, labels, heads = attentioned_inputs(name, content)
-    return work_of_arrays(xi, labels, heads, width=width, temperature=temperature, seed=seed)
 
 
 def panel(elements: Any, uploaded: Any) -> mo.Html:

@@ -242,7 +242,7 @@ def cards(shown: Iterable[mo.Html]) -> mo.Html:
 
 def _attribute(figure: go.Figure) -> str:
     """A figure as the text of an attribute, without what marimo would take for the end of a tag or for a formula."""
-    text = figure.to_json().replace(">", "\\u003e").replace("<", "\\u003c")
+    text = str(figure.to_json()).replace(">", "\\u003e").replace("<", "\\u003c")
     return html.escape(text).replace("\\", "&#92;").replace("$", "&#36;")
 
 
