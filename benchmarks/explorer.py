@@ -36,7 +36,9 @@ def main() -> None:
     parser.add_argument("--readers", type=int, default=10)
     parser.add_argument("--moves", type=int, default=8)
     parser.add_argument("--pause", type=float, default=1.5, help="seconds between moves, in which figures are drawn")
+    parser.add_argument("--view", choices=("Learning", "Dynamics"), help="one view only")
     given = parser.parse_args()
+    moves = [move for move in MOVES if given.view in (None, move[0])]
     command = [sys.executable, "-m", "thermoformer", "explore", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, sync_playwright() as driver:
         assert process.stdout is not None
@@ -46,7 +48,7 @@ def main() -> None:
             executable_path=shutil.which(given.chromium), args=["--no-sandbox", "--disable-gpu"]
         )
         alone = {}
-        for view, label in MOVES:
+        for view, label in moves:
             page = opened(browser, found[1], view)
             alone[view, label] = [moved(page, label, given.pause) for _ in range(given.moves)]
             page.context.close()
@@ -56,7 +58,7 @@ def main() -> None:
             process.terminate()
             return
         others = [opened(browser, found[1], "Dynamics", start=number) for number in range(given.readers - 1)]
-        for view, label in MOVES:
+        for view, label in moves:
             page = opened(browser, found[1], view)
             times = [moved(page, label, given.pause) for _ in range(given.moves)]
             # The others are not asleep: each moves a slider between two moves of the one that is timed.

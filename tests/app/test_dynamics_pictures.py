@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from made_pictures import wave_picture as picture
 
 from thermoformer.app.dynamics_pictures import (
     DRAWN_POINTS,
@@ -22,23 +23,8 @@ from thermoformer.app.dynamics_pictures import (
     spectrum_table,
 )
 from thermoformer.app.dynamics_steps import DiagramPicture, DiagramStepper, Judgement
-from thermoformer.app.dynamics_view import KEPT, DynamicsChoice, DynamicsPicture
-from thermoformer.dynamics import REGIMES, Regime, power_spectrum
-
-
-def verdict(name: str = "chaos", period: int | None = None, exponents: tuple[float, ...] = (0.14, -0.05)) -> Regime:
-    errors = np.where(np.isfinite(exponents), 0.0123, np.nan)
-    return Regime(name, period, np.array(exponents), errors, 0.02, 0, "so it is", 36_000)
-
-
-def picture(choice=None, *, wave: float = 15.5, size: float = 1.0, **more) -> DynamicsPicture:
-    """A wave in place of an orbit: nothing is computed here."""
-    choice = choice or DynamicsChoice()
-    angle = 2 * np.pi * np.arange(KEPT) / wave
-    values = size * np.stack([np.cos(angle + number) for number in range(choice.components)], axis=1)
-    spectrum = power_spectrum(values[:, choice.component - 1], segment=1024)
-    peak = float(spectrum[1:].idxmax()) if size else np.nan
-    return DynamicsPicture(choice, values, spectrum.frequency.values, spectrum.values, peak, verdict(**more))
+from thermoformer.app.dynamics_view import KEPT, DynamicsChoice
+from thermoformer.dynamics import REGIMES, Regime
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from thermoformer.app import learning_view
 from thermoformer.app._learning_numbers import FEW_WIDTHS, WIDTHS, Search, widths_for
 from thermoformer.app._task_features import attentioned_inputs
 from thermoformer.app._turn import turn
-from thermoformer.app.learning_view import LearningChoice, code_of, numbers_of, picture_of, picture_of_arrays
+from thermoformer.app.learning_view import LearningChoice, numbers_of, picture_of, picture_of_arrays
 from thermoformer.learning import (
     Architecture,
     PathFeatures,
@@ -62,26 +62,6 @@ def test_attentioned_inputs_are_those_of_the_library(kinds):
     xi, labels = attentioned_inputs(task, 9, (1, 2), kinds, seeds)
     np.testing.assert_allclose(xi, PathFeatures.from_attention(sample.x, attention).values, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(labels, sample.labels)
-
-
-def test_code_makes_the_same_numbers(tmp_path, monkeypatch):
-    choice = dataclasses.replace(SMALL, perpendicular_noise=0.4, temperature=0.2, width=37, seed=3)
-    monkeypatch.chdir(tmp_path)
-    picture, made = picture_of(choice), {}
-    exec(code_of(choice), made)
-    assert (tmp_path / "learning.png").stat().st_size > 10_000
-    exact = ("accuracies", "test_accuracy", "limit_accuracy", "train_accuracy", "path_names", "widths")
-    for name in exact:
-        assert np.array_equal(getattr(picture, name), made[name]), name
-    close = {"head_scores": "scores"} | {
-        name: name for name in ("order_parameter", "log_evidence", "overlaps", "limit_overlaps")
-    }
-    for name, other in close.items():
-        np.testing.assert_allclose(getattr(picture, name), made[other], rtol=1e-9, atol=1e-9, err_msg=name)
-    np.testing.assert_allclose(picture.limit_log_evidence, made["limit"].log_evidence, rtol=1e-10)
-    order = np.argsort(made["train"].labels, kind="stable")
-    np.testing.assert_allclose(picture.kernel, made["kernel"][np.ix_(order, order)], rtol=1e-9, atol=1e-9)
-    assert picture.converged and picture.curve_converged.all()
 
 
 def test_at_the_default_a_narrow_network_beats_the_gaussian_process():

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thermoformer.app.links import from_link, to_link
-from thermoformer.app.uploads import LARGEST_ARRAYS, LARGEST_FILE, MOST_ARRAYS, MOST_CELLS, attentioned_inputs, table
+from thermoformer.app.uploads import LARGEST_ARRAYS, LARGEST_FILE, MOST_ARRAYS, MOST_CELLS, Upload, table, upload_of
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,22 @@ def npz(**arrays) -> bytes:
     return stream.getvalue()
 
 
+def parts(upload: Upload) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
+    return upload.xi, upload.labels, upload.heads
+
+
 def test_npz_files_are_what_the_command_line_reads():
     xi, y = np.random.default_rng(0).normal(size=(6, 4, 3)), np.sign(np.arange(6) - 2.5)
-    found, labels, heads = attentioned_inputs("MINE.NPZ", npz(xi=xi, y=y))
+    found, labels, heads = parts(upload_of("MINE.NPZ", npz(xi=xi, y=y)))
     np.testing.assert_array_equal(found, xi)
     assert labels.tolist() == y.tolist() and heads == (4,)
     x, attention = np.ones((6, 2, 3)), np.full((6, 2, 2, 2), 0.5)
-    found, _, heads = attentioned_inputs("mine.npz", npz(x=x, attention_1=attention, attention_2=attention, y=y))
+    found, _, heads = parts(upload_of("mine.npz", npz(x=x, attention_1=attention, attention_2=attention, y=y)))
     assert found.shape == (6, 4, 3) and heads == (2, 2)
 
 
 def test_csv_files():
-    found, labels, heads = attentioned_inputs("a.csv", "\ufeffa, label ,b\n1,1,2\n\n3,-1,4\n".encode())
+    found, labels, heads = parts(upload_of("a.csv", "\ufeffa, label ,b\n1,1,2\n\n3,-1,4\n".encode()))
     assert found.tolist() == [[[1.0, 2.0]], [[3.0, 4.0]]] and labels.tolist() == [1.0, -1.0] and heads == (1,)
     assert table("signs.csv", b"first,second\n1,-1\n").tolist() == [[1.0, -1.0]]
     assert table("signs.npz", npz(signs=np.eye(2, dtype=int))).tolist() == [[1.0, 0.0], [0.0, 1.0]]
@@ -145,7 +149,7 @@ def bomb() -> bytes:
 )
 def test_files_that_are_refused(name, content, words):
     with pytest.raises(ValueError) as caught:
-        attentioned_inputs(name, content)
+        upload_of(name, content)
     assert words in str(caught.value) and "/tmp" not in str(caught.value)
 
 
@@ -153,7 +157,7 @@ def test_files_that_are_refused(name, content, words):
 @given(content=st.binary(max_size=200))
 def test_no_file_gives_anything_but_a_sentence(ending, content):
     with pytest.raises(ValueError, match="file: got"):
-        attentioned_inputs("a" + ending, b"\n" + content)
+        upload_of("a" + ending, b"\n" + content)
 
 
 @pytest.mark.parametrize(

@@ -59,14 +59,24 @@ class Page:
 
     def figures(self) -> list[str]:
         """What the lines, points and images of all figures are drawn as; locators look into marimo's components."""
-        drawn = self.page.locator(".js-plotly-plot").locator("path.js-line, path.point, image")
-        return drawn.evaluate_all(
-            "found => found.map(one => ['d', 'transform', 'href'].map(name => one.getAttribute(name)).join())"
-        )
+        plotted = self.page.locator(".js-plotly-plot").locator("path.js-line, path.point, image")
+        drawn = self.page.locator("svg.tf-drawing").locator("path, rect, polygon, image")
+        names = "['d', 'transform', 'href', 'points', 'y', 'height', 'fill']"
+        marks = f"found => found.map(one => {names}.map(name => one.getAttribute(name)).join())"
+        return plotted.evaluate_all(marks) + drawn.evaluate_all(marks)
 
     def drawn(self, count: int) -> None:
         """Waits for so many figures."""
-        self.until(lambda: self.page.locator(".js-plotly-plot .main-svg").count() >= count)
+        shown = self.page.locator(".js-plotly-plot:has(.main-svg), svg.tf-drawing")
+        self.until(lambda: shown.count() >= count)
+
+    def at(self, share: float) -> tuple[float, float]:
+        """Where to click in the diagram, at a share of its width."""
+        box = self.page.locator(".heatmaplayer image").first.bounding_box()
+        return box["x"] + share * box["width"], box["y"] + 0.5 * box["height"]
+
+    def beta(self) -> str:
+        return self.numbers().split("β\n")[1].split("\n")[0]
 
     def slider(self, label: str):
         return self.page.locator("marimo-slider").filter(has_text=label).get_by_role("slider").first
@@ -127,31 +137,43 @@ def test_dynamics_and_a_click_in_the_diagram(opened):
     figures = page.figures()
     page.move("β")
     page.until(lambda: page.figures() != figures)
-    beta = page.numbers().split("β\n")[1].split("\n")[0]
+    beta = page.beta()
     page.move("γ")
-    assert page.numbers().split("β\n")[1].split("\n")[0] == beta  # the other slider stays where it was
-    # While it refines, the figure is drawn anew again and again, and a click may fall between two of them.
+    assert page.beta() == beta  # the other slider stays where it was
     page.page.wait_for_selector("text=512 of 512 columns")
-    image = page.page.locator(".heatmaplayer image").first
-    image.scroll_into_view_if_needed()
+    page.page.locator(".heatmaplayer image").first.scroll_into_view_if_needed()
     page.page.wait_for_timeout(500)
-    box = image.bounding_box()
     before = page.numbers()
-    across, down = box["x"] + 0.75 * box["width"], box["y"] + 0.5 * box["height"]
-    page.page.mouse.move(across, down)
-    page.page.wait_for_timeout(300)
-    page.page.mouse.click(across, down)
+    page.page.mouse.click(*page.at(0.75))
     page.until(lambda: page.numbers() != before)
     # The same place again, after the slider has gone elsewhere.
     clicked = page.numbers()
     page.move("β")
     page.page.wait_for_timeout(3000)
-    page.page.mouse.click(across, down)
+    page.page.mouse.click(*page.at(0.75))
     page.until(lambda: page.numbers() == clicked)
-    beta = float(page.numbers().split("β\n")[1].split("\n")[0])
+    beta = float(page.beta())
     low, high = DynamicsChoice().between
     assert beta == pytest.approx(low + 0.75 * (high - low), abs=0.02 * (high - low))
     assert float(page.page.url.split("dynamics.beta=")[1].split("&")[0]) == pytest.approx(beta, abs=1e-4)
+
+
+def test_every_click_counts_while_the_diagram_is_drawn_anew(opened):
+    page = opened("?view=Dynamics&dynamics.gamma=193")  # no other test has this diagram
+    page.page.locator(".heatmaplayer image").first.scroll_into_view_if_needed()
+    share = "() => Number(document.querySelector('[data-testid=diagram] progress')?.value ?? 0)"
+    low, high = DynamicsChoice().between
+    while_refining = 0
+    for number in range(8):
+        place = 0.15 + 0.09 * number
+        while_refining += page.page.evaluate(share) < 1
+        page.page.mouse.click(*page.at(place))
+        wanted = low + place * (high - low)
+        # Columns are as far apart as the level has them.
+        page.until(lambda wanted=wanted: abs(float(page.beta()) - wanted) < 0.02 * (high - low), seconds=30)
+        # Long enough for the diagram to go on, and each time at another moment of its being drawn.
+        page.page.wait_for_timeout(900 + 70 * number)
+    assert while_refining >= 2
 
 
 def test_the_diagram_refines_until_it_is_stopped(opened):
@@ -203,6 +225,29 @@ def test_figures_and_their_data_are_saved(opened, tmp_path):
     alone = page.context.new_page()
     alone.goto(f"file://{file}")
     alone.wait_for_selector(".js-plotly-plot .main-svg")
+    # What is a drawing on the page is saved as a figure too, and follows the sliders.
+    page.move("width N")
+    for kind, number in (("data", 3), ("picture", 1)):
+        with page.page.expect_download() as download:
+            page.page.get_by_role("link", name=kind).or_(page.page.get_by_role("button", name=kind)).nth(number).click()
+        download.value.save_as(tmp_path / download.value.suggested_filename)
+    kernel = np.genfromtxt(tmp_path / "kernel.csv", delimiter=",", names=True)
+    assert len(kernel) == 100**2 and np.isfinite(kernel["kernel"]).all()
+    alone.goto(f"file://{tmp_path / 'order-parameter.html'}")
+    alone.wait_for_selector(".js-plotly-plot .main-svg")
+
+
+@pytest.mark.parametrize("view", ["Learning", "Dynamics"])
+def test_a_narrow_screen_needs_no_scrolling_sideways(opened, view):
+    page = opened(f"?view={view}")
+    page.page.set_viewport_size({"width": 390, "height": 800})
+    page.drawn({"Learning": 5, "Dynamics": 4}[view])
+    page.page.get_by_text("Show me the code").first.click()
+    wider = """() => [...document.querySelectorAll('.tf-card, .tf-drawing, .tf-numbers, .tf-code')]
+        .filter(one => one.getBoundingClientRect().right > innerWidth).length"""
+    page.until(lambda: page.page.evaluate(wider) == 0, seconds=20)
+    assert page.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert page.page.evaluate("document.querySelector('#App').scrollWidth <= window.innerWidth")
 
 
 def test_show_me_the_code(opened):
@@ -233,6 +278,8 @@ def test_a_users_own_arrays(opened):
     hand_in(page, "mine.npz", stream.getvalue())
     page.page.wait_for_selector(NUMBERS)
     page.drawn(5)
+    page.page.get_by_role("button", name="Show me the code").click()
+    assert 'read_arrays("mine.npz")' in page.page.locator(".tf-code code").first.inner_text()
 
 
 FOREIGN = """<!doctype html><title>waiting</title><script>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -133,11 +134,18 @@ def test_work_that_takes_long_shows_how_far_it_is_and_can_be_stopped(monkeypatch
     pace, address = learning_page.Pace(), Address()
     values = learning_page.controls(LearningChoice(train=25, layers=("good+random",))).value
     found = learning_page.answer(values, (), pace, address)
-    assert found.waits and "solving width by width" in found.top.text and learning_page.figures(found) is None
+    assert found.waits and "solving width by width" in found.top.text and learning_page.figures(found, {}) is None
     pace.stop()
     found = learning_page.answer(values, (), pace, address)
     assert not found.waits and "stopped; any change" in found.top.text
     monkeypatch.setattr(learning_page, "SLICE", 60.0)
     found = learning_page.answer(values | {"width": 20}, (), pace, address)
     assert not found.waits and "test accuracy" in found.top.text and address["learning.width"] == "20"
-    assert learning_page.figures(found).text.count("<marimo-plotly") == 5
+    places = learning_page.cards_of_page()
+    shown = learning_page.figures(found, places).text
+    assert (shown.count("<marimo-plotly"), shown.count("<svg")) == (1, 4)
+    # The next answer changes figures, and nothing around them: their elements stay the same.
+    found = learning_page.answer(values | {"width": 23}, (), pace, address)
+    other = learning_page.figures(found, places).text
+    elements = re.compile("random-id='([^']*)'")
+    assert other != shown and elements.findall(other) == elements.findall(shown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,10 @@ import numpy as np
 from . import dynamics_pictures as pictures
 from ._turn import turn
 from .dynamics_code import code_of, diagram_code_of
+from .dynamics_drawings import plane_drawing
 from .dynamics_steps import DiagramStepper, Judgement, diagram_for
 from .dynamics_view import CONTEXTS, MOST_FEATURES, DynamicsChoice, DynamicsPicture, picture_of, table_text
-from .page import card, clickable, code, numbers, problem, progress, row, slider, write_link
+from .page import Card, cards, code, nothing, numbers, problem, progress, row, slider, write_link
 from .uploads import LARGEST_FILE, table
 
 FEATURES = {"the paper's": "paper", "random": "random", "my own table": "table"}
@@ -37,7 +39,6 @@ class Pace:
         moved: on the clock of `time.monotonic`.
         judgement: the longer look that is under way, if any.
         waits: whether there was more to do at the last run.
-        clicked: the diagram on the page, which tells where it was clicked.
         beta: where β is: the link's at first, then that of the slider or of a click, whichever came last.
         drawn: the diagram as it stands on the page, with its stepper.
     """
@@ -46,7 +47,6 @@ class Pace:
     moved: float = 0.0
     judgement: Judgement | None = None
     waits: bool = True
-    clicked: Any = None
     beta: float = 0.0
     drawn: tuple[DiagramStepper, mo.Html] | None = None
 
@@ -167,17 +167,45 @@ def answer(
     return Answer(numbers([("β", f"{choice.beta:.4f}"), *pictures.numbers_of(picture)]), picture)
 
 
-def figures(found: Answer) -> mo.Html | None:
-    """Orbit, phase plane, spectrum, and the code behind them."""
+def cards_of_page() -> dict[str, Card]:
+    """The places of the figures that follow every move, by name."""
+    return {name: Card(name) for name in ("orbit", "phase-plane", "spectrum")}
+
+
+def diagram_card(pace: Pace, go_to: Callable[[], None]) -> Card:
+    """The place of the orbit diagram, in which a click goes to its β; one that was clicked makes way for another.
+
+    Arguments:
+        pace: what the page remembers.
+        go_to: called when β was clicked, which `pace` has by then.
+    """
+
+    def click(point: Any) -> None:
+        pace.beta = round(float(point["x"]), 6)
+        go_to()
+
+    return Card("orbit-diagram", click)
+
+
+def figures(found: Answer, places: dict[str, Card]) -> mo.Html | None:
+    """Orbit, phase plane, spectrum, and the code behind them.
+
+    Arguments:
+        places: of the figures, by name.
+    """
     picture = found.picture
     if picture is None:
         return None
-    cards = [
-        card("orbit", pictures.orbit_figure(picture, height=320), lambda: pictures.orbit_table(picture)),
-        card("phase-plane", pictures.plane_figure(picture, height=320), lambda: pictures.plane_table(picture)),
-        card("spectrum", pictures.spectrum_figure(picture, height=320), lambda: pictures.spectrum_table(picture)),
+    shown = [
+        places["orbit"].plotted(pictures.orbit_figure(picture, height=320), lambda: pictures.orbit_table(picture)),
+        places["phase-plane"].drawn(
+            plane_drawing(picture), lambda: pictures.plane_figure(picture), lambda: pictures.plane_table(picture)
+        ),
+        places["spectrum"].plotted(
+            pictures.spectrum_figure(picture, height=320), lambda: pictures.spectrum_table(picture)
+        ),
     ]
-    return mo.vstack([mo.hstack(cards, widths="equal", gap=0.5), code(code_of(picture.choice))], gap=0.4)
+    return mo.vstack([cards(shown), code(code_of(picture.choice))], gap=0.4)
 
 
 def advanced(pace: Pace, choice: DynamicsChoice, tick: str, refine: bool, longer: bool) -> tuple[DiagramStepper, bool]:
@@ -213,7 +241,7 @@ def diagram(
     going: dict[str, bool],
     pace: Pace,
     tick: str,
-    go_to: Any,
+    place: Card,
 ) -> tuple[mo.Html | None, bool]:
     """The orbit diagram as far as it is there, and whether there is more to do; a click goes to its β.
 
@@ -226,7 +254,7 @@ def diagram(
         going: of the switches, by name.
         pace: what the page remembers.
         tick: the value of the page's clock.
-        go_to: called when β was clicked, which `pace` has by then.
+        place: of the diagram.
     """
     try:
         choice = chosen(values, between, pace.beta, own)
@@ -237,23 +265,17 @@ def diagram(
     if moving and pace.drawn is not None and pace.drawn[0] is stepper:
         return pace.drawn[1], True
     words = f"{stepper.level} of {stepper.columns} columns" if stepper.level else "the first columns are coming"
-    parts = [progress("diagram", stepper.fraction, words)]
+    above = [progress("diagram", stepper.fraction, words)]
     if pace.judgement is not None:
         steps = f"longer look: {pace.judgement.steps:,} steps".replace(",", " ")
-        parts.append(progress("judgement", pace.judgement.fraction, steps))
+        above.append(progress("judgement", pace.judgement.fraction, steps))
         if pace.judgement.verdict is not None:
-            parts.append(numbers(pictures.numbers_of(picture_of(choice), pace.judgement), "longer"))
-    if stepper.level:
-        found = stepper.picture
-        figure = pictures.diagram_figure(found, choice)
-
-        def click(point: Any) -> None:
-            pace.beta = round(float(point["x"]), 6)
-            go_to()
-
-        pace.clicked = clickable("orbit-diagram", figure, click)
-        parts.append(card("orbit-diagram", figure, lambda: pictures.diagram_table(found), pace.clicked))
-        parts.append(code(diagram_code_of(stepper)))
+            above.append(numbers(pictures.numbers_of(picture_of(choice), pace.judgement), "longer"))
+    found = stepper.picture
+    figure = place.plotted(pictures.diagram_figure(found, choice), lambda: pictures.diagram_table(found))
+    lines = code(diagram_code_of(stepper)) if stepper.level else nothing()
+    # The figure is always the second of three: in another place a browser would make it anew.
+    parts = [mo.vstack(above, gap=0.2), figure, lines]
     pace.drawn = stepper, mo.vstack(parts, gap=0.2)
     return pace.drawn[1], waits
 

@@ -57,7 +57,7 @@ def orbit_figure(picture: DynamicsPicture, *, height: int = 380) -> go.Figure:
             line={"color": colours[number], "width": 1.6 if chosen else 1.0},
             marker={"size": 4},
             opacity=1.0 if chosen else 0.45,
-            name=_written(choice.role, number + 1),
+            name=written(choice.role, number + 1),
             legendrank=number,
             hovertemplate="step %{x}: %{y:.4f}<extra>%{fullData.name}</extra>",
         )
@@ -87,16 +87,12 @@ def plane_figure(picture: DynamicsPicture, *, height: int = 380) -> go.Figure:
         >>> plane_figure(picture_of(DynamicsChoice(beta=1.0, against=0))).layout.yaxis.title.text
         'm<sub>o,1</sub> one step later'
     """
-    choice = picture.choice
-    across, up = picture.plane
-    points = np.unique(np.round(np.stack([across, up]), 8), axis=1)
-    limits = _around(across), _around(up)
-    if few := points.shape[1] < FEW_POINTS:
-        across, up = points  # each once: a hundred dots on one place have ragged edges
-    across, up = across[-DRAWN_POINTS:], up[-DRAWN_POINTS:]
+    choice, limits = picture.choice, plane_limits(picture)
+    across, up = plane_points(picture, DRAWN_POINTS)
+    few = len(across) < FEW_POINTS
     marker = {"size": 7 if few else 3, "color": COLOURS["blue"], "opacity": 1.0 if few else 0.55}
-    named = _written(choice.role, choice.component)
-    titles = [named, _written(choice.role, choice.against) if choice.against else f"{named} one step later"]
+    named = written(choice.role, choice.component)
+    titles = [named, written(choice.role, choice.against) if choice.against else f"{named} one step later"]
     figure = go.Figure(
         go.Scatter(
             x=across,
@@ -111,6 +107,25 @@ def plane_figure(picture: DynamicsPicture, *, height: int = 380) -> go.Figure:
     figure.update_xaxes(exponentformat="power").update_yaxes(exponentformat="power")
     figure.update_layout(uirevision=f"plane {choice.role} {choice.component} {choice.against}")
     return house(figure, height=height)
+
+
+def plane_points(picture: DynamicsPicture, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """The points of the phase plane that are drawn: the last ones, or those of a cycle each once, [point].
+
+    Arguments:
+        most: how many at most.
+    """
+    across, up = picture.plane
+    points = np.unique(np.round(np.stack([across, up]), 8), axis=1)
+    if points.shape[1] < FEW_POINTS:
+        across, up = points  # each once: a hundred dots on one place have ragged edges
+    return across[-most:], up[-most:]
+
+
+def plane_limits(picture: DynamicsPicture) -> tuple[list[float], list[float]]:
+    """The ranges of both axes of the phase plane."""
+    across, up = picture.plane
+    return _around(across), _around(up)
 
 
 def plane_table(picture: DynamicsPicture) -> dict[str, np.ndarray]:
@@ -163,7 +178,7 @@ def spectrum_figure(picture: DynamicsPicture, *, height: int = 380) -> go.Figure
         figure.update_yaxes(range=[-12, 0], dtick=3)
         _say(figure, "it does not move: no spectrum")
     figure.update_xaxes(title_text="frequency, cycles per step", range=[0, 0.505])
-    title = f"power of {_written(picture.choice.role, picture.choice.component)}"
+    title = f"power of {written(picture.choice.role, picture.choice.component)}"
     figure.update_yaxes(title_text=title, type="log", exponentformat="power")
     figure.update_layout(uirevision="spectrum", showlegend=False)
     return house(figure, height=height)
@@ -231,7 +246,7 @@ def diagram_figure(diagram: DiagramPicture, choice: DynamicsChoice, *, height: i
     figure.update_xaxes(range=list(choice.between), showgrid=False)
     figure.update_xaxes(title_text="β", row=2, col=1)
     figure.update_yaxes(
-        title_text=_written(choice.role, choice.component), showgrid=False, exponentformat="power", row=1, col=1
+        title_text=written(choice.role, choice.component), showgrid=False, exponentformat="power", row=1, col=1
     )
     figure.update_yaxes(title_text="λ<sub>1</sub>", nticks=4, exponentformat="power", row=2, col=1)
     kept = f"diagram {choice.role} {choice.component} {choice.between}"
@@ -319,7 +334,8 @@ def _say(figure: go.Figure, text: str) -> None:
     figure.add_annotation(text=text, font={"size": 13, "color": COLOURS["grey"]}, **place)
 
 
-def _written(role: str, component: int) -> str:
+def written(role: str, component: int) -> str:
+    """A component of a magnetisation as axes have it."""
     return f"m<sub>{role},{component}</sub>"
 
 

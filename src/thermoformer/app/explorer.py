@@ -52,7 +52,8 @@ def _(opened, page, view):
 def _(learning_page, opened):
     learning_controls = learning_page.controls(opened.learning)
     learning_upload = learning_page.upload()
-    return learning_controls, learning_upload
+    learning_places = learning_page.cards_of_page()
+    return learning_controls, learning_places, learning_upload
 
 
 @app.cell
@@ -78,8 +79,8 @@ def _(clock, learning_controls, learning_pace, learning_page, learning_upload, m
 
 
 @app.cell
-def _(learning, learning_page):
-    learning_page.figures(learning) if learning is not None else None
+def _(learning, learning_page, learning_places):
+    learning_page.figures(learning, learning_places) if learning is not None else None
     return
 
 
@@ -87,8 +88,9 @@ def _(learning, learning_page):
 def _(dynamics_page, opened):
     dynamics_controls = dynamics_page.controls(opened.dynamics)
     dynamics_upload = dynamics_page.upload()
+    dynamics_places = dynamics_page.cards_of_page()
     span, switches = dynamics_page.span(opened.dynamics), dynamics_page.switches()
-    return dynamics_controls, dynamics_upload, span, switches
+    return dynamics_controls, dynamics_places, dynamics_upload, span, switches
 
 
 @app.cell
@@ -96,6 +98,14 @@ def _(clicks, dynamics_page, pace, span):
     clicks()
     beta = dynamics_page.beta_slider(span.value, pace)
     return (beta,)
+
+
+@app.cell
+def _(clicks, dynamics_page, pace, say_clicks):
+    # A browser tells of a click in the same place again only where the figure is a new one.
+    clicks()
+    diagram_place = dynamics_page.diagram_card(pace, lambda: say_clicks(lambda count: count + 1))
+    return (diagram_place,)
 
 
 @app.cell
@@ -121,8 +131,8 @@ def _(beta, dynamics_controls, dynamics_page, dynamics_upload, mo, pace, say_wor
 
 
 @app.cell
-def _(dynamics, dynamics_page):
-    dynamics_page.figures(dynamics) if dynamics is not None else None
+def _(dynamics, dynamics_page, dynamics_places):
+    dynamics_page.figures(dynamics, dynamics_places) if dynamics is not None else None
     return
 
 
@@ -137,13 +147,13 @@ def _(learning_waits, mo, view, work_waits):
 @app.cell
 def _(
     clock,
+    diagram_place,
     dynamics_controls,
     dynamics_page,
     dynamics_upload,
     mo,
     pace,
     page,
-    say_clicks,
     say_work_waits,
     span,
     switches,
@@ -157,7 +167,7 @@ def _(
         switches.value,
         pace,
         clock.value if clock is not None else "",
-        lambda: say_clicks(lambda count: count + 1),
+        diagram_place,
     )
     if _waits != pace.waits:
         pace.waits = _waits

@@ -9,8 +9,10 @@ from typing import Any
 import marimo as mo
 import numpy as np
 
+from . import learning_drawings as drawings
 from . import learning_pictures as pictures
 from ._learning_numbers import LearningPicture, PictureWork
+from .learning_code import code_of, code_of_file
 from .learning_view import (
     MOST_HEADS,
     MOST_LAYERS,
@@ -18,13 +20,12 @@ from .learning_view import (
     TRAIN_SIZES,
     WIDTH_RANGE,
     LearningChoice,
-    code_of,
     numbers_of,
     work_of,
     work_of_arrays,
 )
-from .page import card, code, numbers, problem, progress, row, slider, write_link
-from .uploads import LARGEST_FILE, attentioned_inputs
+from .page import Card, cards, code, numbers, problem, progress, row, slider, write_link
+from .uploads import LARGEST_FILE, Upload, upload_of
 
 NONE = "–"
 # Seconds that a page works on an answer before it shows a bar and lets others have their turn.
@@ -98,6 +99,7 @@ class Pace:
         stopped: whether the reader stopped it.
         waits: whether there was more to do at the last run.
         button: the one that stops it.
+        file: the file that was handed in, name and content, with what it holds.
     """
 
     asked: Any = None
@@ -105,6 +107,7 @@ class Pace:
     stopped: bool = False
     waits: bool = False
     button: Any = None
+    file: tuple[tuple[str, bytes], Upload] | None = None
 
     def stop(self) -> None:
         """No slice more."""
@@ -118,13 +121,13 @@ class Answer:
     Fields:
         top: numbers; or how far the work is, or what is wrong.
         picture: none where there is nothing to draw yet.
-        lines: the code behind it, where there is any.
+        lines: the code behind it.
         waits: whether there is more to do.
     """
 
     top: mo.Html
     picture: LearningPicture | None = None
-    lines: str | None = None
+    lines: str = ""
     waits: bool = False
 
 
@@ -156,42 +159,56 @@ def answer(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> Answer
     return Answer(mo.vstack([bar, pace.button]), waits=True)
 
 
-def figures(found: Answer) -> mo.Html | None:
-    """All figures of an answer, and the code behind them."""
+def cards_of_page() -> dict[str, Card]:
+    """The places of all figures, by name."""
+    return {name: Card(name) for name in ("accuracy", "order-parameter", "paths", "kernel", "label-overlap")}
+
+
+def figures(found: Answer, places: dict[str, Card]) -> mo.Html | None:
+    """All figures of an answer, and the code behind them.
+
+    Arguments:
+        places: of the figures, by name.
+    """
     picture = found.picture
     if picture is None:
         return None
-    cards = [
-        card("accuracy", pictures.accuracy_figure(picture), lambda: pictures.accuracy_table(picture)),
-        card("order-parameter", pictures.order_figure(picture), lambda: pictures.order_table(picture)),
-        card("paths", pictures.paths_figure(picture), lambda: pictures.paths_table(picture)),
-        card("kernel", pictures.kernel_figure(picture), lambda: pictures.kernel_table(picture)),
-        card("label-overlap", pictures.overlap_figure(picture), lambda: pictures.overlap_table(picture)),
-    ]
-    rows = [mo.hstack(cards[:2], widths="equal", gap=0.5), mo.hstack(cards[2:], widths="equal", gap=0.5)]
-    return mo.vstack([*rows, *([] if found.lines is None else [code(found.lines)])], gap=0.4)
+
+    def drawn(place: str, name: str) -> mo.Html:
+        make_drawing, make_figure, make_table = (
+            getattr(module, f"{name}_{kind}")
+            for module, kind in ((drawings, "drawing"), (pictures, "figure"), (pictures, "table"))
+        )
+        return places[place].drawn(make_drawing(picture), lambda: make_figure(picture), lambda: make_table(picture))
+
+    accuracy = places["accuracy"].plotted(pictures.accuracy_figure(picture), lambda: pictures.accuracy_table(picture))
+    above = cards([accuracy, drawn("order-parameter", "order")])
+    below = cards([drawn("paths", "paths"), drawn("kernel", "kernel"), drawn("label-overlap", "overlap")])
+    return mo.vstack([above, below, code(found.lines)], gap=0.4)
 
 
-def _work(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> tuple[PictureWork, str | None]:
+def _work(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> tuple[PictureWork, str]:
     """The work for what the controls say, which goes on where it is the same as before."""
     if own:
-        asked: Any = (own[0].name, own[0].contents, values["width"], values["temperature"], values["seed"])
-        lines = None
+        file, given = (own[0].name, own[0].contents), {name: values[name] for name in ("width", "temperature", "seed")}
+        asked: Any = (*file, *given.values())
         write_link(address, "Learning", LearningChoice())  # a file is not part of a link
+        if pace.file is None or pace.file[0] != file:
+            pace.file = None
+            pace.file = file, upload_of(*file)
+        upload = pace.file[1]
+        lines = code_of_file(own[0].name, upload, **given)
     else:
-        asked = chosen(values)
+        asked, upload, given = chosen(values), None, {}
         lines = code_of(asked)
         write_link(address, "Learning", asked)
     if pace.work is None or asked != pace.asked:
         pace.asked, pace.stopped = asked, False
         pace.work = None  # what was for something else must not be shown where the new one fails
-        pace.work = _of_file(*asked) if own else work_of(asked)
+        pace.work = (
+            work_of(asked) if upload is None else work_of_arrays(upload.xi, upload.labels, upload.heads, **given)
+        )
     return pace.work, lines
-
-
-def _of_file(name: str, content: bytes, width: int, temperature: float, seed: int) -> PictureWork:
-    xi, labels, heads = attentioned_inputs(name, content)
-    return work_of_arrays(xi, labels, heads, width=width, temperature=temperature, seed=seed)
 
 
 def panel(elements: Any, uploaded: Any) -> mo.Html:

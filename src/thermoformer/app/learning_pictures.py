@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import plotly.graph_objects as go
 
 from ._learning_numbers import LearningPicture
+from .learning_ribbons import ribbons_of
 from .pictures import COLOURS, DIVERGING, INK, SEQUENTIAL, colours_for, house, short_number
 
 # Past this many paths the numbers no longer fit their cells.
-_LARGEST_WITH_NUMBERS = 6
+LARGEST_WITH_NUMBERS = 6
 # Past this many names ticks would overlap, and every second or later one stands for the rest.
-_MOST_NAMES = 16
+MOST_NAMES = 16
 # Paths whose names fit side by side, under a matrix or in a legend.
-_MOST_SIDE_BY_SIDE = 9
+MOST_SIDE_BY_SIDE = 9
 # Nodes of the graph that still have room for a name.
-_MOST_NAMED_NODES = 12
-_STEPS = 24
+MOST_NAMED_NODES = 12
 
 
 def accuracy_figure(picture: LearningPicture, *, height: int = 380) -> go.Figure:
@@ -101,8 +99,8 @@ def order_figure(picture: LearningPicture, *, height: int = 380) -> go.Figure:
     matrix, names = picture.order_parameter, list(picture.path_names)
     places = np.arange(len(names))
     limit = float(np.abs(matrix).max()) or 1.0
-    small = len(names) <= _LARGEST_WITH_NUMBERS
-    shown = places[:: -(-len(names) // _MOST_NAMES)]
+    small = len(names) <= LARGEST_WITH_NUMBERS
+    shown = places[:: -(-len(names) // MOST_NAMES)]
     figure = go.Figure(
         go.Heatmap(
             z=matrix,
@@ -133,7 +131,7 @@ def order_figure(picture: LearningPicture, *, height: int = 380) -> go.Figure:
     }
     tilted = 0 if len(names) <= 2 else -35
     figure.update_xaxes(**axis, tickangle=tilted, constraintoward="right")
-    if len(names) > _MOST_SIDE_BY_SIDE:
+    if len(names) > MOST_SIDE_BY_SIDE:
         figure.update_xaxes(showticklabels=False, title_text="paths in the order of the rows")
     figure.update_yaxes(**axis, autorange="reversed", scaleanchor="x")
     # Another set of heads has other axes: a zoom into the old ones would cut the new.
@@ -161,13 +159,12 @@ def kernel_figure(picture: LearningPicture, *, height: int = 380) -> go.Figure:
         ('class −1', 'class +1')
     """
     matrix, count = picture.kernel, len(picture.kernel)
-    # The diagonal is often far above the rest and would take the whole range of colours.
-    low, high = np.quantile(matrix[~np.eye(count, dtype=bool)], [0.01, 0.99])
+    low, high = kernel_ends(matrix)
     figure = go.Figure(
         go.Heatmap(
             z=matrix,
             zmin=low,
-            zmax=high if high > low else low + 1,
+            zmax=high,
             colorscale=SEQUENTIAL,
             hovertemplate="K = %{z:.3g}<extra></extra>",
             colorbar={"title": {"text": "K"}, "thickness": 12, "outlinewidth": 0, "len": 0.95},
@@ -189,6 +186,12 @@ def kernel_figure(picture: LearningPicture, *, height: int = 380) -> go.Figure:
     figure.update_yaxes(**axis, autorange="reversed", scaleanchor="x", tickangle=-90)
     figure.update_layout(margin={"t": 16}, uirevision=f"{count} {first}")
     return house(figure, height=height)
+
+
+def kernel_ends(matrix: np.ndarray) -> tuple[float, float]:
+    """The values at the ends of the colours: the diagonal is often far above the rest and would take all of them."""
+    low, high = np.quantile(matrix[~np.eye(len(matrix), dtype=bool)], [0.01, 0.99]).tolist()
+    return low, high if high > low else low + 1
 
 
 def kernel_table(picture: LearningPicture) -> dict[str, np.ndarray]:
@@ -253,28 +256,10 @@ def paths_figure(picture: LearningPicture, *, height: int = 380) -> go.Figure:
         >>> [note.text for note in figure.layout.annotations]
         ['input', '1.1 good', '1.2 random', '2.1 uniform', 'output']
     """
-    paths, layers = picture.path_heads.shape
-    columns = [np.zeros(paths, int), *picture.path_heads.T, np.zeros(paths, int)]
-    nodes = [1, *(len(layer) for layer in picture.heads), 1]
-    names = [
-        ["input"],
-        *(
-            [f"{layer + 1}.{head + 1} {name}" for head, name in enumerate(row)]
-            for layer, row in enumerate(picture.heads)
-        ),
-        ["output"],
-    ]
-    total = float(picture.path_scores.sum()) or 1.0
-    shares = picture.path_scores / total
-    # At the output paths stand in the order of the heads they come from, so that they need not cross.
-    last = np.lexsort(picture.path_heads.T)
-    orders = [np.arange(paths)] * (layers + 1) + [last]
-    places = [_stack(shares, *column) for column in zip(columns, nodes, orders, strict=True)]
+    found = ribbons_of(picture)
     figure = go.Figure()
-    few = paths <= _MOST_SIDE_BY_SIDE
-    for path, colour in enumerate(colours_for(paths)):
-        x, low, high = _ribbon([lower[path] for lower, _ in places], shares[path])
-        label = f"{picture.path_names[path]}  {short_number(round(picture.path_scores[path], 2))}"
+    few = len(found.labels) <= MOST_SIDE_BY_SIDE
+    for colour, label, (x, low, high) in zip(colours_for(len(found.labels)), found.labels, found.ribbons, strict=True):
         figure.add_scatter(
             x=np.concatenate([x, x[::-1]]),
             y=np.concatenate([high, low[::-1]]),
@@ -290,15 +275,15 @@ def paths_figure(picture: LearningPicture, *, height: int = 380) -> go.Figure:
             hoveron="fills",
             showlegend=few,
         )
-    for column, (_, spans) in enumerate(places):
-        for (low, high), name in zip(spans, names[column], strict=True):
+    for column, spans in enumerate(found.spans):
+        for (low, high), name in zip(spans, found.names[column], strict=True):
             bar = {"x0": column - 0.02, "x1": column + 0.02, "y0": low - 0.004, "y1": high + 0.004}
             figure.add_shape(type="rect", **bar, fillcolor=INK, line={"width": 0})
-            if nodes[column] <= _MOST_NAMED_NODES:
-                _name(figure, column, high, name, layers)
-    figure.update_xaxes(range=[-0.3, layers + 1.3], visible=False, fixedrange=True)
-    tallest = max(spans[0][1] - spans[-1][0] for _, spans in places)
-    figure.update_yaxes(range=[-tallest / 2 - 0.06, tallest / 2 + 0.16], visible=False, fixedrange=True)
+            if len(spans) <= MOST_NAMED_NODES:
+                _name(figure, column, high, name, found.columns - 2)
+    figure.update_xaxes(range=[-0.3, found.columns - 0.7], visible=False, fixedrange=True)
+    half = found.tallest / 2
+    figure.update_yaxes(range=[-half - 0.06, half + 0.16], visible=False, fixedrange=True)
     legend = {"orientation": "h", "x": 0.5, "xanchor": "center", "y": -0.02, "yanchor": "top", "font": {"size": 12}}
     legend["title"] = {"text": "as thick as its entry on the diagonal of U:", "side": "top", "font": {"size": 12}}
     figure.update_layout(
@@ -324,32 +309,6 @@ def heads_table(picture: LearningPicture) -> dict[str, np.ndarray]:
         "name": np.array([picture.heads[layer][head] for layer, head in picture.head_labels]),
         "score": picture.head_scores,
     }
-
-
-def _stack(
-    shares: np.ndarray, column: np.ndarray, nodes: int, order: np.ndarray
-) -> tuple[np.ndarray, list[tuple[float, float]]]:
-    """Lower ends of all paths in one column, first head on top, and the span (low, high) of every node."""
-    gap = 0.22 if nodes <= 4 else 1.0 / nodes
-    top = (shares.sum() + gap * (nodes - 1)) / 2
-    lower, spans = np.zeros(len(shares)), []
-    for node in range(nodes):
-        through = order[column[order] == node]
-        ends = top - np.cumsum(shares[through])
-        lower[through] = ends
-        spans.append((float(ends[-1]), float(top)))
-        top = ends[-1] - gap
-    return lower, spans
-
-
-def _ribbon(lower: list[float], share: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A path as a band that swings from column to column: x, and its lower and upper edge."""
-    step = np.linspace(0, 1, _STEPS)
-    swing = (1 - np.cos(np.pi * step)) / 2
-    x = np.concatenate([column + step for column in range(len(lower) - 1)])
-    pairs = pairwise(lower)
-    low = np.concatenate([start + (end - start) * swing for start, end in pairs])
-    return x, low, low + share
 
 
 def _name(figure: go.Figure, column: int, high: float, name: str, layers: int) -> None:

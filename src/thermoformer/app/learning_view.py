@@ -1,13 +1,12 @@
 """The Learning view: what a reader may choose, and the numbers that answer.
 
 The task is the hidden-Markov classification of the paper at its real size, and every number is what the public
-functions of `thermoformer.learning` give; `code_of` writes the lines that say so.
+functions of `thermoformer.learning` give; `learning_code` writes the lines that say so.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import numpy as np
 from .._validation import fail, labels_for, nonnegative_integer, one_of, positive_integer, positive_number, real_array
 from ..tasks import HiddenMarkovTask
 from ..tasks.hidden_markov import HEAD_KINDS
-from ._learning_numbers import Data, LearningPicture, PictureWork, form_for, widths_for
+from ._learning_numbers import Data, LearningPicture, PictureWork, form_for
 from ._task_features import attentioned_inputs
 from .pictures import short_number
 
@@ -31,7 +30,7 @@ TEMPERATURE_RANGE = (1e-4, 10.0)
 LARGEST_NOISE = 20.0
 # Limits of a user's own arrays: beyond them one answer would keep every other session waiting.
 MOST_EXAMPLES, MOST_PATHS, MOST_NUMBERS = 1000, 16, 2_000_000
-_TRAINING, _TEST, _HEADS = 0, 1, 2  # what a seed is for
+TRAINING, TEST, HEADS = 0, 1, 2  # what a seed is for
 
 
 @dataclass(frozen=True)
@@ -115,10 +114,10 @@ def warm(choice: LearningChoice | None = None) -> None:
 @lru_cache(maxsize=8)
 def _task_data(task: HiddenMarkovTask, kinds: tuple[tuple[str, ...], ...], train: int, seed: int) -> Data:
     head_seeds = tuple(
-        tuple((seed, _HEADS, layer, head) for head in range(len(names))) for layer, names in enumerate(kinds)
+        tuple((seed, HEADS, layer, head) for head in range(len(names))) for layer, names in enumerate(kinds)
     )
-    xi, labels = attentioned_inputs(task, train, (seed, _TRAINING), kinds, head_seeds)
-    test_xi, test_labels = attentioned_inputs(task, TEST_EXAMPLES, (seed, _TEST), kinds, head_seeds)
+    xi, labels = attentioned_inputs(task, train, (seed, TRAINING), kinds, head_seeds)
+    test_xi, test_labels = attentioned_inputs(task, TEST_EXAMPLES, (seed, TEST), kinds, head_seeds)
     return Data((task, kinds, train, seed), xi, labels, test_xi, test_labels, named_heads(kinds))
 
 
@@ -202,7 +201,7 @@ def work_of_arrays(
     counts = tuple(positive_integer("heads", count) for count in heads)
     if not counts or math.prod(counts) != paths:
         raise fail("heads", counts, f"numbers whose product is {paths}, the paths of xi")
-    names = _names_for(head_names, counts)
+    names = names_for(head_names, counts)
     signs, classes = _two_classes(labels, examples)
     split = _split(examples, train_fraction, nonnegative_integer("seed", seed))
     digest = hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=16)
@@ -232,99 +231,6 @@ def numbers_of(picture: LearningPicture) -> list[tuple[str, str]]:
         ("largest label overlap", f"{picture.overlaps.max():.2f} (GP {picture.limit_overlaps.max():.2f})"),
         ("solver", "converged" if picture.converged else "not converged"),
     ]
-
-
-def code_of(choice: LearningChoice) -> str:
-    """Python lines, with the public functions alone, that make the same numbers and a figure of them.
-
-    Example:
-        >>> print(code_of(LearningChoice()).splitlines()[0])
-        import numpy as np
-    """
-    seed, heads = choice.seed, tuple(len(layer) for layer in choice.kinds)
-    return _CODE.format(
-        task=f"HiddenMarkovTask({choice.perpendicular_noise!r}, {choice.parallel_noise!r}, "
-        f"stay_probability={choice.stay_probability!r})",
-        train=choice.train,
-        test=TEST_EXAMPLES,
-        train_seed=(seed, _TRAINING),
-        test_seed=(seed, _TEST),
-        head_seed=f"({seed}, {_HEADS}, layer, head)",
-        kinds=json.dumps(choice.kinds),
-        names=json.dumps(named_heads(choice.kinds)),
-        heads=heads,
-        width=choice.width,
-        temperature=choice.temperature,
-        widths=widths_for(math.prod(heads), choice.train),
-    )
-
-
-_CODE = """\
-import numpy as np
-
-from thermoformer import figures
-from thermoformer.learning import (
-    Architecture,
-    PathFeatures,
-    bilinear_attention,
-    gaussian_process,
-    head_scores,
-    label_alignment,
-    solve,
-)
-from thermoformer.tasks import HiddenMarkovTask
-
-task = {task}
-train, test = task.sample({train}, seed={train_seed}), task.sample({test}, seed={test_seed})
-kinds = {kinds}
-weights = [
-    np.stack([task.head(kind, seed={head_seed}) for head, kind in enumerate(heads)])
-    for layer, heads in enumerate(kinds)
-]
-
-
-def features_of(x):
-    return PathFeatures.from_attention(x, [bilinear_attention(x, layer) for layer in weights])
-
-
-train_features, test_features = features_of(train.x), features_of(test.x)
-arch = Architecture(heads={heads}, widths={width})
-path_names = arch.path_names({names})
-temperature = {temperature!r}
-
-
-def solution_at(width):
-    network = arch.replace(widths=width)
-    return solve(network, train_features, train.labels, temperature=temperature, throw=False)
-
-
-def accuracy_of(predictor):
-    return predictor.predict(test_features).accuracy(test.labels)
-
-
-solution = solution_at({width})
-limit = gaussian_process(arch, train_features, train.labels, temperature=temperature)
-widths = {widths}
-accuracies = [accuracy_of(solution_at(width)) for width in widths]
-test_accuracy, limit_accuracy = accuracy_of(solution), accuracy_of(limit)
-train_accuracy = solution.predict(train_features).accuracy(train.labels)
-order_parameter, log_evidence = solution.order_parameter, solution.log_evidence
-scores = head_scores(arch, order_parameter).values
-kernel, limit_kernel = solution.kernel(train_features), limit.kernel(train_features)
-overlaps = label_alignment(kernel, train.labels)[:30]
-limit_overlaps = label_alignment(limit_kernel, train.labels)[:30]
-
-figure, axes = figures.figure_grid(2, 2, size=(5.0, 3.8))
-axes[0, 0].semilogx(widths, 100 * np.array(accuracies), marker="o", label="theory")
-axes[0, 0].semilogx({width}, 100 * test_accuracy, marker="D", linestyle="none", label="N = {width}")
-axes[0, 0].axhline(100 * limit_accuracy, color="grey", linestyle="--", label="Gaussian process")
-axes[0, 0].set(xlabel="width N", ylabel="test accuracy (%)")
-axes[0, 0].legend()
-figures.order_parameter_matrix(order_parameter, path_names, axes[0, 1])
-figures.kernel_image(kernel, train.labels, axes[1, 0])
-figures.label_overlap({{"N = {width}": overlaps, "Gaussian process": limit_overlaps}}, axes[1, 1])
-figure.savefig("learning.png", dpi=200)
-"""
 
 
 def _percent(value: float) -> str:
@@ -362,7 +268,8 @@ def _checked_layers(layers: Any) -> tuple[str, ...]:
     return tuple(str(layer) for layer in layers)
 
 
-def _names_for(head_names: Sequence[Sequence[str]] | None, heads: tuple[int, ...]) -> tuple[tuple[str, ...], ...]:
+def names_for(head_names: Sequence[Sequence[str]] | None, heads: tuple[int, ...]) -> tuple[tuple[str, ...], ...]:
+    """Names of the heads by layer: those given, or numbers."""
     if head_names is None:
         return tuple(tuple(f"head {head + 1}" for head in range(count)) for count in heads)
     names = tuple(tuple(str(name) for name in layer) for layer in head_names)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import csv
 import html
 import io
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import marimo as mo
 import numpy as np
 import plotly.graph_objects as go
+from pygments import highlight
+from pygments.formatters.html import HtmlFormatter
+from pygments.lexers.python import PythonLexer
 
 from .dynamics_view import DynamicsChoice
 from .learning_view import LearningChoice
@@ -20,6 +25,9 @@ from .links import from_link, to_link
 VIEWS = ("Learning", "Dynamics")
 # Names of a view's choice in the address begin with the view's.
 _PREFIXES = {"Learning": "learning.", "Dynamics": "dynamics."}
+
+# Where marimo's element of a figure has the figure.
+_FIGURE = re.compile("data-figure='[^']*'")
 
 STYLE = """<style>
 .tf-title { font-size: 1.5rem; font-weight: 650; margin: 0; letter-spacing: -0.01em; }
@@ -33,7 +41,15 @@ STYLE = """<style>
 .tf-progress progress { width: 12rem; vertical-align: middle; margin-right: 0.6rem; accent-color: #0072B2; }
 .tf-row { display: flex; flex-wrap: wrap; gap: 0.3rem; align-items: center; }
 .tf-row > span { flex: 0 0 100%; color: #444; }
+.tf-cards { display: grid; gap: 0.5rem; grid-template-columns: repeat(auto-fit, minmax(min(17rem, 100%), 1fr)); }
+.tf-card { min-width: 0; display: flex; flex-direction: column; justify-content: flex-end; }
+.tf-drawing { width: 100%; height: auto; margin: auto; flex: none; }
+.tf-saved { display: flex; justify-content: flex-end; gap: 0.3rem; }
+.tf-code { border-bottom: 1px solid #E3E3E3; padding: 0.4rem 0; }
+.tf-code > summary { color: #666; cursor: pointer; }
+.tf-code pre { overflow-x: auto; }
 .tf-unseen { height: 0; overflow: hidden; visibility: hidden; }
+@media (max-width: 1023px) { .tf-title { padding-left: 2.6rem; } }
 </style>"""
 
 
@@ -151,38 +167,83 @@ def progress(name: str, fraction: float, words: str) -> mo.Html:
 
 def unseen(element: Any) -> mo.Html:
     """An element that does its work without being seen."""
-    return mo.Html("" if element is None else f'<div class="tf-unseen">{mo.as_html(element).text}</div>')
+    return mo.Html(f'<div class="tf-unseen">{"" if element is None else mo.as_html(element).text}</div>')
 
 
-def card(name: str, figure: go.Figure, table: Callable[[], dict[str, np.ndarray]], shown: Any = None) -> mo.Html:
-    """A figure with what saves it: the picture as a page of its own, and the numbers behind it.
-
-    Arguments:
-        name: of the files.
-        table: columns by name, asked for when they are saved.
-        shown: the element that shows the figure, where the caller has made one with `clickable`.
-    """
-    shown = mo.ui.plotly(figure, config=_config(name)) if shown is None else shown
-    saved = [
-        mo.download(lambda: csv_of(table()), f"{name}.csv", "text/csv", label="data"),
-        mo.download(lambda: page_of(figure, name), f"{name}.html", "text/html", label="picture"),
-    ]
-    return mo.vstack([shown, mo.hstack(saved, justify="end", gap=0.3)], gap=0)
+def nothing() -> mo.Html:
+    """What stands for something absent: where one of two parts went, a browser would make the other anew."""
+    return mo.Html("<div></div>")
 
 
-def clickable(name: str, figure: go.Figure, click: Callable[[Any], None]) -> Any:
-    """The element of a figure that tells which point was clicked; it must be kept, or nobody is there to be told.
+class Card:
+    """A figure's place on the page, with what saves it: the picture as a page of its own, and the numbers behind it.
+
+    It is made once for a page, in a cell that does not run again: a browser then draws what changes in the figure, and
+    nothing around it.
 
     Arguments:
         name: of the files.
-        click: called with the point, by axis.
+        click: called with the point that was clicked, by axis; of a card that shows figures of Plotly.
     """
 
-    def told(points: Any) -> None:
-        if points:
-            click(points[0])
+    def __init__(self, name: str, click: Callable[[Any], None] | None = None) -> None:
+        self._name = name
+        self._figure: Callable[[], go.Figure] = go.Figure
+        self._table: Callable[[], Mapping[str, np.ndarray]] = dict
+        self._saved = [
+            mo.download(lambda: csv_of(self._table()), f"{name}.csv", "text/csv", label="data"),
+            mo.download(lambda: page_of(self._figure(), name), f"{name}.html", "text/html", label="picture"),
+        ]
 
-    return mo.ui.plotly(figure, config=_config(name), on_change=told)
+        def told(points: Any) -> None:
+            if points and click is not None:
+                click(points[0])
+
+        self._place = mo.ui.plotly(go.Figure(), config=_config(name), on_change=told)
+
+    def plotted(self, figure: go.Figure, table: Callable[[], Mapping[str, np.ndarray]]) -> mo.Html:
+        """The card with a figure of Plotly.
+
+        Arguments:
+            figure: what is shown, and saved.
+            table: columns by name, asked for when they are saved.
+        """
+        # What a drawn box of the figure holds is looked up here.
+        self._place._figure = figure
+        # The element stays the one that it is; a new one would be drawn three times.
+        return self._with(
+            _FIGURE.sub(lambda _: f"data-figure='{_attribute(figure)}'", self._place.text), lambda: figure, table
+        )
+
+    def drawn(
+        self, drawing: str, figure: Callable[[], go.Figure], table: Callable[[], Mapping[str, np.ndarray]]
+    ) -> mo.Html:
+        """The card with a drawing.
+
+        Arguments:
+            drawing: of `drawings.drawing`.
+            figure: the figure that is saved for it, made when it is asked for.
+            table: as in `plotted`.
+        """
+        return self._with(drawing, figure, table)
+
+    def _with(
+        self, shown: str, figure: Callable[[], go.Figure], table: Callable[[], Mapping[str, np.ndarray]]
+    ) -> mo.Html:
+        self._figure, self._table = figure, table
+        saved = "".join(element.text for element in self._saved)
+        return mo.Html(f'<div class="tf-card">{shown}<div class="tf-saved">{saved}</div></div>')
+
+
+def cards(shown: Iterable[mo.Html]) -> mo.Html:
+    """Cards beside each other, or one below the other where the screen is narrow."""
+    return mo.Html(f'<div class="tf-cards">{"".join(one.text for one in shown)}</div>')
+
+
+def _attribute(figure: go.Figure) -> str:
+    """A figure as the text of an attribute, without what marimo would take for the end of a tag or for a formula."""
+    text = str(figure.to_json()).replace(">", "\\u003e").replace("<", "\\u003c")
+    return html.escape(text).replace("\\", "&#92;").replace("$", "&#36;")
 
 
 def csv_of(columns: Mapping[str, np.ndarray]) -> bytes:
@@ -207,7 +268,16 @@ def page_of(figure: go.Figure, name: str) -> bytes:
 
 def code(lines: str) -> mo.Html:
     """The lines behind a picture, to be opened by who wants them."""
-    return mo.accordion({"Show me the code": mo.md(f"```python\n{lines.strip()}\n```")})
+    said = '<summary role="button">Show me the code</summary>'
+    coloured = "\n".join(map(_highlighted, lines.strip().split("\n")))
+    shown = f'<div class="codehilite"><pre><code>{coloured}</code></pre></div>'
+    return mo.Html(f'<details class="tf-code">{said}{shown}</details>')
+
+
+@lru_cache(maxsize=2048)
+def _highlighted(line: str) -> str:
+    """One line in colours; most are the same from one move to the next."""
+    return highlight(line, PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True))
 
 
 def _config(name: str) -> dict[str, Any]:

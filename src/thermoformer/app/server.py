@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from .._validation import fail
 from .guard import Application, Guard, Receive, Scope, Send
+from .scripts import HEAD
 
 NOTEBOOK = Path(__file__).with_name("explorer.py")
 # A closed page is forgotten after so many seconds; a reload begins anew from its link.
@@ -24,12 +25,6 @@ FORGOTTEN = 10
 LOOPBACK = "127.0.0.1"
 # Characters of a token, which is all that stands between a network and this machine.
 SHORTEST_TOKEN = 16
-# marimo's figures ask a distant server for MathJax, which none of ours needs; a script that the page seems to have
-# tried already, and that is no script, keeps them from asking.
-HEAD = (
-    '<script type="text/plain" data-status="error" '
-    'src="https://cdn.jsdelivr.net/npm/mathjax-full@3.2.2/es5/tex-mml-svg.min.js"></script>'
-)
 _MISSING = "the explorer needs marimo, plotly and uvicorn: pip install 'thermoformer[app]'"
 
 

@@ -7,6 +7,7 @@ import io
 import math
 import tempfile
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -22,8 +23,25 @@ MOST_ARRAYS = 16
 MOST_CELLS = 500_000
 
 
-def attentioned_inputs(name: str, content: bytes) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
-    """Attentioned inputs ξ [example, path, feature], labels y [example] and heads per layer of a user's file.
+@dataclass(frozen=True, eq=False)
+class Upload:
+    """What a user's file holds.
+
+    Fields:
+        xi: attentioned inputs ξ [example, path, feature].
+        labels: y [example].
+        heads: heads per layer.
+        columns: of a csv file, the number of the column of labels and those of each path; none for an npz file.
+    """
+
+    xi: np.ndarray
+    labels: np.ndarray
+    heads: tuple[int, ...]
+    columns: tuple[int, list[list[int]]] | None = None
+
+
+def upload_of(name: str, content: bytes) -> Upload:
+    """Attentioned inputs, labels and heads per layer of a user's file.
 
     An npz file is what `thermoformer.read_arrays` takes. In a csv file each row is an example; the column `label` holds
     the label, and the others the features of one path, or of several where the header names them as `path.feature`.
@@ -35,14 +53,14 @@ def attentioned_inputs(name: str, content: bytes) -> tuple[np.ndarray, np.ndarra
 
     Example:
         >>> text = b"label,one.a,one.b,two.a,two.b\\n1,1,2,3,4\\n-1,5,6,7,8\\n"
-        >>> xi, labels, heads = attentioned_inputs("mine.csv", text)
-        >>> xi[0].tolist(), labels.tolist(), heads
-        ([[1.0, 2.0], [3.0, 4.0]], [1.0, -1.0], (2,))
+        >>> upload = upload_of("mine.csv", text)
+        >>> upload.xi[0].tolist(), upload.labels.tolist(), upload.heads, upload.columns
+        ([[1.0, 2.0], [3.0, 4.0]], [1.0, -1.0], (2,), (0, [[1, 2], [3, 4]]))
     """
     if _ending(name, content) == ".npz":
         found = _archive(content)
         xi = np.asarray(found.features.values)
-        return xi, found.labels, found.heads or (xi.shape[1],)
+        return Upload(xi, found.labels, found.heads or (xi.shape[1],))
     header, rows = _table(content)
     if header is None or "label" not in header:
         raise fail("file", "no column named label", "a first row of names, one of them label")
@@ -56,7 +74,7 @@ def attentioned_inputs(name: str, content: bytes) -> tuple[np.ndarray, np.ndarra
         got = ", ".join(f"{path or 'without a path'}: {size}" for path, size in sizes.items()) or "none"
         raise fail("file", f"features by path ({got})", "as many features for every path, and at least one")
     xi = np.stack([rows[:, places] for places in columns.values()], axis=1)
-    return xi, rows[:, label], (xi.shape[1],)
+    return Upload(xi, rows[:, label], (xi.shape[1],), (label, list(columns.values())))
 
 
 def table(name: str, content: bytes) -> np.ndarray:

@@ -1,0 +1,181 @@
+"""Figures of the Learning view as drawings, for the page; `learning_pictures` has the same ones to save."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from . import drawings
+from ._learning_numbers import LearningPicture
+from .drawings import drawing, frame, grid_line, line, rectangle, words
+from .learning_pictures import (
+    LARGEST_WITH_NUMBERS,
+    MOST_NAMED_NODES,
+    MOST_NAMES,
+    MOST_SIDE_BY_SIDE,
+    kernel_ends,
+    overlap_table,
+)
+from .learning_ribbons import Ribbons, ribbons_of
+from .pictures import COLOURS, INK, colours_for, short_number
+
+# The matrix above has half of the page, the three below a third each.
+HEIGHT, LOWER_HEIGHT, LOWER_WIDTH = 380, 350, 330
+# White at zero, and evenly brighter: the same colours as in `pictures`, under matplotlib's names.
+_DIVERGING, _SEQUENTIAL = "RdBu_r", "viridis"
+# About how wide a letter is, as a share of its height.
+_LETTER = 0.56
+
+
+def order_drawing(picture: LearningPicture) -> str:
+    """The order parameter U as a matrix over paths; white is zero.
+
+    Example:
+        >>> from thermoformer.app.learning_view import LearningChoice, picture_of
+        >>> "good→uniform" in order_drawing(picture_of(LearningChoice(layers=("good+random", "uniform"), train=50)))
+        True
+    """
+    matrix, names = picture.order_parameter, picture.path_names
+    count, limit = len(names), float(np.abs(picture.order_parameter).max()) or 1.0
+    width, every = 480, -(-len(names) // MOST_NAMES)
+    longest = max(map(len, names)) * 12 * _LETTER
+    left, below = min(longest + 8, 200), 24 if count <= 2 else min(0.6 * longest + 16, 110)
+    side_by_side = count <= MOST_SIDE_BY_SIDE
+    size = min(HEIGHT - 16 - (below if side_by_side else 30), width - left - 80)
+    cell, top = size / count, 12
+    left = max(left, (width - size - 70) / 2)
+    parts = []
+    for row, name in enumerate(names):
+        middle = top + (row + 0.5) * cell
+        for column, other in enumerate(names):
+            value = matrix[row, column]
+            colour, ink = drawings.colour_at(_DIVERGING, 0.5 + 0.5 * value / limit)
+            place = left + column * cell
+            parts.append(
+                rectangle(place, top + row * cell, cell - 1, cell - 1, colour, f"{name}, {other}: {value:.3g}")
+            )
+            if count <= LARGEST_WITH_NUMBERS:
+                text = short_number(round(value, 2))
+                parts.append(words(place + cell / 2, middle, text, size=13, colour=ink))
+        if row % every == 0:
+            parts.append(words(left - 6, middle, name, anchor="end"))
+        if side_by_side:
+            across, under = left + (row + 0.5) * cell, top + size + 10
+            tilted = count > 2
+            parts.append(words(across, under, name, anchor="end" if tilted else "middle", turned=-35 if tilted else 0))
+    if not side_by_side:
+        parts.append(words(left + size / 2, top + size + 16, "paths in the order of the rows"))
+    ticks = drawings.round_ticks(-limit, limit)
+    parts += drawings.colour_bar(
+        _DIVERGING, (-limit, limit), ticks, "U", x=left + size + 14, y=top + 24, height=size - 24
+    )
+    return drawing(parts, width=width, height=HEIGHT, title="order parameter U between paths")
+
+
+def kernel_drawing(picture: LearningPicture) -> str:
+    """The kernel K between training examples, sorted by label, with lines between the classes.
+
+    Example:
+        >>> from thermoformer.app.learning_view import LearningChoice, picture_of
+        >>> "class −1" in kernel_drawing(picture_of(LearningChoice(layers=("good+random", "uniform"), train=50)))
+        True
+    """
+    low, high = kernel_ends(picture.kernel)
+    count, first = len(picture.kernel), int(np.count_nonzero(picture.kernel_labels < 0))
+    left, top, size = 30.0, 40.0, 240.0
+    border = size * first / count
+    parts = [
+        drawings.image(picture.kernel, low, high, _SEQUENTIAL, left, top, size),
+        line(left + border, top, left + border, top + size, "white", 2),
+        line(left, top + border, left + size, top + border, "white", 2),
+    ]
+    for name, middle in zip(picture.classes, (border / 2, (border + size) / 2), strict=True):
+        parts.append(words(left + middle, top + size + 13, f"class {name}"))
+        parts.append(words(left - 12, top + middle, f"class {name}", turned=-90))
+    parts.append(words(left + size / 2, top + size + 34, "training examples", size=13))
+    ticks = drawings.round_ticks(low, high)
+    parts += drawings.colour_bar(_SEQUENTIAL, (low, high), ticks, "K", x=left + size + 14, y=top + 12, height=size - 12)
+    return drawing(parts, width=LOWER_WIDTH, height=LOWER_HEIGHT, title="kernel K between training examples, by class")
+
+
+def overlap_drawing(picture: LearningPicture) -> str:
+    """How much of the labels lies along each principal component of the kernel, beside the Gaussian process.
+
+    Example:
+        >>> from thermoformer.app.learning_view import LearningChoice, picture_of
+        >>> text = overlap_drawing(picture_of(LearningChoice(layers=("good+random", "uniform"), train=50)))
+        >>> text.count("<rect") == 2 * 30 + 2
+        True
+    """
+    table = overlap_table(picture)
+    left, top, right, bottom = 50, 36, LOWER_WIDTH - 6, LOWER_HEIGHT - 54
+    count = len(table["component"])
+    step = (right - left - 8) / count
+    bar = 0.375 * step
+    kinds = (("overlap", f"N = {picture.width}", "blue"), ("gaussian_process", "Gaussian process", "grey"))
+    parts = []
+    for number in range(6):
+        parts += grid_line(left, right, bottom - number / 5 * (bottom - top), f"{number / 5:g}")
+    for place, (column, name, colour) in enumerate(kinds):
+        for component, value in zip(table["component"], table[column], strict=True):
+            tall = float(value) * (bottom - top)
+            x = left + 4 + (component - 0.5) * step + (place - 1) * bar
+            said = f"component {component}, {name}: {value:.2f}"
+            parts.append(rectangle(x, bottom - tall, bar, tall, COLOURS[colour], said))
+        parts.append(rectangle(left + 120 * place, 10, 11, 11, COLOURS[colour]))
+        parts.append(words(left + 120 * place + 18, 16, name, anchor="start"))
+    for component in (1, *range(5, count + 1, 5)):
+        x = left + 4 + (component - 0.5) * step
+        parts += [line(x, bottom, x, bottom + 4), words(x, bottom + 14, str(component))]
+    parts += frame(left, top, right, bottom)
+    parts.append(words((left + right) / 2, bottom + 36, "principal component of K", size=13))
+    parts.append(words(13, (top + bottom) / 2, "overlap with the labels", size=13, turned=-90))
+    return drawing(
+        parts, width=LOWER_WIDTH, height=LOWER_HEIGHT, title="overlap of the labels with the components of K"
+    )
+
+
+def paths_drawing(picture: LearningPicture) -> str:
+    """The paths from input to output through the heads, each as thick as its U_ππ.
+
+    Example:
+        >>> from thermoformer.app.learning_view import LearningChoice, picture_of
+        >>> text = paths_drawing(picture_of(LearningChoice(layers=("good+random", "uniform"), train=50)))
+        >>> [name in text for name in ("1.1 good", "1.2 random", "2.1 uniform")]
+        [True, True, True]
+    """
+    found = ribbons_of(picture)
+    named = found.labels if len(found.labels) <= MOST_SIDE_BY_SIDE else ()
+    top, bottom = 24, LOWER_HEIGHT - 10 - (18 * len(named) + 20 if named else 0)
+    scale = (bottom - top) / found.tallest
+    middle = (top + bottom) / 2
+
+    def place(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.stack([14 + x * (LOWER_WIDTH - 28) / (found.columns - 1), middle - y * scale], axis=1)
+
+    parts = []
+    for colour, label, (x, low, high) in zip(colours_for(len(found.labels)), found.labels, found.ribbons, strict=True):
+        edge = np.concatenate([place(x, high), place(x[::-1], low[::-1])])
+        parts.append(drawings.outline(edge, colour, label, opacity=0.8))
+    parts += _nodes(found, place)
+    if named:
+        parts.append(words(14, bottom + 20, "as thick as its entry on the diagonal of U:", anchor="start"))
+    for number, (colour, label) in enumerate(zip(colours_for(len(named)), named, strict=True)):
+        y = bottom + 40 + 18 * number
+        parts += [rectangle(14, y - 3, 24, 6, colour), words(46, y, label, anchor="start")]
+    return drawing(parts, width=LOWER_WIDTH, height=LOWER_HEIGHT, title="paths through the heads, as thick as U")
+
+
+def _nodes(found: Ribbons, place: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> list[str]:
+    """Bars where paths meet, each with the name of its head above."""
+    bars, names = [], []
+    for column, spans in enumerate(found.spans):
+        anchor = "start" if column == 0 else "end" if column == found.columns - 1 else "middle"
+        for (low, high), name in zip(spans, found.names[column], strict=True):
+            (x, upper), (_, lower) = place(np.array([column, column]), np.array([high, low]))
+            bars.append(rectangle(x - 2, upper - 1, 4, lower - upper + 2, INK))
+            if len(spans) <= MOST_NAMED_NODES:
+                shift = {"start": -2, "end": 2, "middle": 0}[anchor]
+                names.append(words(x + shift, upper - 10, name, anchor=anchor, size=13, bright=True))
+    return bars + names

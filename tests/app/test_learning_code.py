@@ -1,0 +1,106 @@
+"""The lines that the Learning view shows: run as they stand, they make the numbers that the page shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("marimo", reason="needs the extra `app`")
+
+from thermoformer.app import learning_page
+from thermoformer.app._learning_numbers import LearningPicture
+from thermoformer.app.learning_code import code_of
+from thermoformer.app.learning_view import LearningChoice, picture_of
+
+# Two paths and few examples: quick to compile.
+SMALL = LearningChoice(layers=("good+random", "uniform"), train=25)
+
+
+class Address(dict):
+    """Stands for marimo's query parameters."""
+
+    def set(self, name: str, text: str) -> None:
+        self[name] = text
+
+
+def run(lines: str, picture: LearningPicture) -> dict:
+    """What the lines define, after all of it was found equal to what the picture shows."""
+    made: dict = {}
+    exec(lines, made)
+    for name in ("accuracies", "test_accuracy", "limit_accuracy", "train_accuracy", "path_names", "widths"):
+        assert np.array_equal(getattr(picture, name), made[name]), name
+    close = {"head_scores": "scores"} | {
+        name: name for name in ("order_parameter", "log_evidence", "overlaps", "limit_overlaps")
+    }
+    for name, other in close.items():
+        np.testing.assert_allclose(getattr(picture, name), made[other], rtol=1e-7, atol=1e-7, err_msg=name)
+    np.testing.assert_allclose(picture.limit_log_evidence, made["limit"].log_evidence, rtol=1e-10)
+    order = np.argsort(made["train_labels"], kind="stable")
+    np.testing.assert_allclose(picture.kernel, made["kernel"][np.ix_(order, order)], rtol=1e-7, atol=1e-7)
+    assert picture.converged and picture.curve_converged.all()
+    return made
+
+
+def test_code_makes_the_same_numbers(tmp_path, monkeypatch):
+    choice = dataclasses.replace(SMALL, perpendicular_noise=0.4, temperature=0.2, width=37, seed=3)
+    monkeypatch.chdir(tmp_path)
+    run(code_of(choice), picture_of(choice))
+    assert (tmp_path / "learning.png").stat().st_size > 10_000
+
+
+# Files have more features than training examples: components without variance would be any that are left.
+def csv_file() -> bytes:
+    generator = np.random.default_rng(1)
+    xi = generator.normal(size=(40, 2, 12))
+    label = np.where(xi[:, 1, 0] > 0, 7, 3)
+    rows = [f"{x[0, 0]},{y},{','.join(map(str, x.ravel()[1:]))}" for x, y in zip(xi, label, strict=True)]
+    first, *others = (f"{path}.{number}" for path in ("one", "two") for number in range(12))
+    head = ",".join([first, " label ", *others])
+    return "\n".join(["\ufeff" + head, *rows[:5], "", *rows[5:], ""]).encode()
+
+
+def npz_file(**arrays: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def tokens_file() -> bytes:
+    generator = np.random.default_rng(2)
+    x, attention = generator.normal(size=(30, 4, 9)), generator.random(size=(2, 30, 2, 4, 4))
+    attention /= attention.sum(axis=-1, keepdims=True)
+    return npz_file(x=x, attention_1=attention[0], attention_2=attention[1], y=np.sign(x[:, 0, 0]))
+
+
+def inputs_file() -> bytes:
+    xi = np.random.default_rng(3).normal(size=(31, 2, 12))
+    return npz_file(xi=xi, y=xi[:, 0, 0] > 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "paths"),
+    [
+        ("mine.csv", csv_file(), 2),
+        ('it\'s "mine".npz', tokens_file(), 4),
+        ("inputs.npz", inputs_file(), 2),
+    ],
+)
+def test_code_of_a_users_own_file(name, content, paths, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(learning_page, "SLICE", 120.0)
+    (tmp_path / name).write_bytes(content)
+    values = learning_page.controls(LearningChoice(width=20, temperature=0.1, seed=5)).value
+    pace, own = learning_page.Pace(), [SimpleNamespace(name=name, contents=content)]
+    found = learning_page.answer(values, own, pace, Address())
+    assert found.picture is not None, found.top.text
+    made = run(found.lines, found.picture)
+    assert len(made["path_names"]) == paths and (tmp_path / "learning.png").stat().st_size > 10_000
+    assert len(made["train"]) == found.picture.train_examples and len(made["test"]) == found.picture.test_examples
+    # Another width is another answer about the same file, which is not read again.
+    read = pace.file
+    other = learning_page.answer(values | {"width": 30}, own, pace, Address())
+    assert pace.file is read and "widths=30" in other.lines
