@@ -41,38 +41,42 @@ def main() -> None:
     moves = [move for move in MOVES if given.view in (None, move[0])]
     command = [sys.executable, "-m", "thermoformer", "explore", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, sync_playwright() as driver:
-        assert process.stdout is not None
-        found = re.search(r"Explorer: (\S+)", process.stdout.readline())
-        assert found is not None
-        browser = driver.chromium.launch(
-            executable_path=shutil.which(given.chromium), args=["--no-sandbox", "--disable-gpu"]
-        )
-        alone = {}
-        for view, label in moves:
-            page = opened(browser, found[1], view)
-            alone[view, label] = [moved(page, label, given.pause) for _ in range(given.moves)]
-            page.context.close()
-            say("one reader", view, label, alone[view, label], alone[view, label])
-        if given.readers < 2:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"Explorer: (\S+)", process.stdout.readline())
+            assert found is not None
+            browser = driver.chromium.launch(
+                executable_path=shutil.which(given.chromium), args=["--no-sandbox", "--disable-gpu"]
+            )
+            measure(browser, found[1], moves, given)
             browser.close()
+        finally:
+            # Whatever happened: the explorer would be waited for.
             process.terminate()
-            return
-        others = [opened(browser, found[1], "Dynamics", start=number) for number in range(given.readers - 1)]
-        for view, label in moves:
-            page = opened(browser, found[1], view)
-            times = [moved(page, label, given.pause) for _ in range(given.moves)]
-            # The others are not asleep: each moves a slider between two moves of the one that is timed.
-            times += [busy(page, label, other) for other in others]
-            page.context.close()
-            say(f"{given.readers} readers", view, label, times, alone[view, label])
-        browser.close()
-        process.terminate()
+
+
+def measure(browser: Any, link: str, moves: list[tuple[str, str]], given: argparse.Namespace) -> None:
+    """One reader, then as many as asked for."""
+    alone = {}
+    for view, label in moves:
+        page = opened(browser, link, view)
+        alone[view, label] = [moved(page, label, given.pause) for _ in range(given.moves)]
+        page.context.close()
+        say("one reader", view, label, alone[view, label], alone[view, label])
+    others = [opened(browser, link, "Dynamics", start=number) for number in range(given.readers - 1)]
+    for view, label in moves if others else ():
+        page = opened(browser, link, view)
+        times = [moved(page, label, given.pause) for _ in range(given.moves)]
+        # The others are not asleep: each moves a slider between two moves of the one that is timed.
+        times += [busy(page, label, other) for other in others]
+        page.context.close()
+        say(f"{given.readers} readers", view, label, times, alone[view, label])
 
 
 def opened(browser: Any, link: str, view: str, start: int = 0) -> Any:
     """A page in a context of its own, ready and warm."""
     page = browser.new_context(viewport={"width": 1500, "height": 1000}).new_page()
-    page.goto(f"{link}?view={view}&dynamics.start={start}")
+    page.goto(f"{link}?view={view}&dynamics.start={start}", timeout=180_000)
     page.wait_for_selector(NUMBERS, timeout=180_000)
     # The diagram has refined by then.
     page.wait_for_timeout(6000)

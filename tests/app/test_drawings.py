@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import html
 import io
+import json
 import re
 from xml.etree import ElementTree
 
@@ -13,9 +15,10 @@ from made_pictures import made_picture, wave_picture
 
 pytest.importorskip("marimo", reason="needs the extra `app`")
 
+import plotly.graph_objects as go
 from matplotlib import image as images
 
-from thermoformer.app import drawings, learning_drawings
+from thermoformer.app import drawings, learning_drawings, page
 from thermoformer.app.dynamics_drawings import DRAWN_POINTS, plane_drawing
 from thermoformer.app.dynamics_view import DynamicsChoice
 from thermoformer.app.page import Card
@@ -101,6 +104,20 @@ def test_the_plane_has_its_points(wave, points, size):
     # A wave against itself one step later is a tilted ellipse in the middle of the frame.
     np.testing.assert_allclose((places.min(axis=0) + places.max(axis=0)) / 2, [190, 141], atol=6)
     assert "one step later" in "".join(drawing.itertext())
+
+
+def test_a_card_keeps_its_element_and_does_without_where_marimo_writes_it_otherwise(monkeypatch):
+    card, table = Card("orbit"), lambda: {"x": np.arange(2)}
+    shown = [card.plotted(go.Figure(go.Scatter(y=[0, height]), {"title": "a < b $"}), table).text for height in (7, 8)]
+    identity = re.compile("random-id='([^']*)'")
+    assert identity.findall(shown[0]) == identity.findall(shown[1]) and shown[0] != shown[1]
+    for text, height in zip(shown, (7, 8), strict=True):
+        (figure,) = re.findall("data-figure='([^']*)'", text)
+        read = json.loads(html.unescape(figure))
+        assert read["data"][0]["y"] == [0, height] and read["layout"]["title"]["text"] == "a < b $"
+    monkeypatch.setattr(page, "_FIGURE", re.compile("no such attribute"))
+    other = card.plotted(go.Figure(go.Scatter(y=[0, 9])), table).text
+    assert "[0,9]" in html.unescape(other).replace(" ", "")
 
 
 def test_a_card_saves_what_it_shows_last(picture):

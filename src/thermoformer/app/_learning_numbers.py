@@ -23,9 +23,9 @@ from ..learning.scores import head_labels
 from ._turn import turn
 
 # Where the curve is solved, and where it is solved when every solution is dear.
-WIDTHS = (5, 10, 20, 30, 50, 100, 200, 500, 1000, 2000)
+WIDTHS = (5, 10, 20, 50, 100, 300, 800, 2000)
 FEW_WIDTHS = (5, 20, 100, 500, 2000)
-# Operations of one Hessian above which it is: ten widths then take longer than a slider may.
+# Operations of one Hessian above which it is: all of them then take longer than a slider may.
 DEAR = 6e7
 # Gradient at which a point of the curve counts as found: accuracies are the same as at the usual one, in fewer steps.
 CURVE_TOLERANCE = 1e-6

@@ -41,6 +41,7 @@ class Pace:
         waits: whether there was more to do at the last run.
         beta: where β is: the link's at first, then that of the slider or of a click, whichever came last.
         drawn: the diagram as it stands on the page, with its stepper.
+        figure: what of it was sent last, with its code, and what it shows.
     """
 
     tick: str = ""
@@ -49,6 +50,7 @@ class Pace:
     waits: bool = True
     beta: float = 0.0
     drawn: tuple[DiagramStepper, mo.Html] | None = None
+    figure: tuple[tuple[DiagramStepper, int, DynamicsChoice, Card], mo.Html, mo.Html] | None = None
 
 
 def span(choice: DynamicsChoice) -> Any:
@@ -271,11 +273,14 @@ def diagram(
         above.append(progress("judgement", pace.judgement.fraction, steps))
         if pace.judgement.verdict is not None:
             above.append(numbers(pictures.numbers_of(picture_of(choice), pace.judgement), "longer"))
-    found = stepper.picture
-    figure = place.plotted(pictures.diagram_figure(found, choice), lambda: pictures.diagram_table(found))
-    lines = code(diagram_code_of(stepper)) if stepper.level else nothing()
+    # A figure of so many cells is dear to send and to draw: once for each level and place of the line.
+    shown = stepper, stepper.level, choice, place
+    if pace.figure is None or pace.figure[0] != shown:
+        found = stepper.picture
+        figure = place.plotted(pictures.diagram_figure(found, choice), lambda: pictures.diagram_table(found))
+        pace.figure = shown, figure, code(diagram_code_of(stepper)) if stepper.level else nothing()
     # The figure is always the second of three: in another place a browser would make it anew.
-    parts = [mo.vstack(above, gap=0.2), figure, lines]
+    parts = [mo.vstack(above, gap=0.2), *pace.figure[1:]]
     pace.drawn = stepper, mo.vstack(parts, gap=0.2)
     return pace.drawn[1], waits
 

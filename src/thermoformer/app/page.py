@@ -199,6 +199,7 @@ class Card:
             if points and click is not None:
                 click(points[0])
 
+        self._told = told
         self._place = mo.ui.plotly(go.Figure(), config=_config(name), on_change=told)
 
     def plotted(self, figure: go.Figure, table: Callable[[], Mapping[str, np.ndarray]]) -> mo.Html:
@@ -208,12 +209,16 @@ class Card:
             figure: what is shown, and saved.
             table: columns by name, asked for when they are saved.
         """
-        # What a drawn box of the figure holds is looked up here.
-        self._place._figure = figure
         # The element stays the one that it is; a new one would be drawn three times.
-        return self._with(
-            _FIGURE.sub(lambda _: f"data-figure='{_attribute(figure)}'", self._place.text), lambda: figure, table
-        )
+        shown, found = _FIGURE.subn(lambda _: f"data-figure='{_attribute(figure)}'", self._place.text)
+        if found:
+            # What a drawn box of the figure holds is looked up here.
+            self._place._figure = figure
+        else:
+            # A marimo that writes its elements in another way.
+            self._place = mo.ui.plotly(figure, config=_config(self._name), on_change=self._told)
+            shown = self._place.text
+        return self._with(shown, lambda: figure, table)
 
     def drawn(
         self, drawing: str, figure: Callable[[], go.Figure], table: Callable[[], Mapping[str, np.ndarray]]
