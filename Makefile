@@ -25,9 +25,8 @@ $(READY): pyproject.toml constraints.txt
 demo: setup ## run one quick experiment of each theory, and tell where the page about both is
 	@$(BIN)/thermoformer demo
 
-# Files begin in the order of tests/conftest.py, longest first, and not those with most tests first.
 test: setup ## run all tests
-	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/pytest -n 2 --dist loadfile
 
 lint: setup ## check style and formatting
 	@$(BIN)/ruff check .

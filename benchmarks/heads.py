@@ -121,10 +121,20 @@ def show(dataset: xarray.Dataset, name: str) -> None:
         print(f"{'removed':>18}" + "".join(f"{100 * share:12.0f} %" for share in dataset.fraction.values))
         for rule in dataset.rule.values:
             rows = value.sel(rule=rule).values
-            error = rows.std(0, ddof=1) / np.sqrt(len(rows)) if len(rows) > 1 else np.full(rows.shape[1], np.nan)
-            pairs = zip(rows.mean(0), error, strict=True)
+            pairs = means(rows)
             print(f"{rule:>18}" + "".join(f"{mean:8.{digits}f} ±{miss:4.{digits}f}" for mean, miss in pairs))
+        print("evidence less the rule, draw by draw")
+        for rule in dataset.rule.values[1:]:
+            rows = (value.sel(rule="evidence") - value.sel(rule=rule)).transpose("seed", "removed").values
+            pairs = means(rows)
+            print(f"{rule:>18}" + "".join(f"{mean:+8.2f} ±{miss:4.2f}" for mean, miss in pairs))
     print(flush=True)
+
+
+def means(rows: np.ndarray) -> list[tuple[float, float]]:
+    """Mean and standard error over draws [draw, ..] of every column."""
+    error = rows.std(0, ddof=1) / np.sqrt(len(rows)) if len(rows) > 1 else np.full(rows.shape[1], np.nan)
+    return list(zip(rows.mean(0), error, strict=True))
 
 
 def labelled(task: str, tokenizer) -> tuple[Examples, Examples]:

@@ -25,41 +25,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # Read once: tests may set it to folders of their own.
 DATA = os.environ.get("THERMOFORMER_DATA")
 
-# Longest first. A file that is not named comes after them, and may take some twenty seconds.
-LONGEST = (
-    "app/test_page.py",
-    "learning/test_brute_force.py",
-    "learning/test_weights.py",
-    "learning/test_exact.py",
-    "test_examples.py",
-    "experiments/test_width_convergence.py",
-    "experiments/test_one_shot.py",
-    "sweeps/test_sweeps.py",
-    "sweeps/test_cluster.py",
-    "dynamics/test_finite.py",
-    "dynamics/test_diagrams.py",
-    "learning/test_skips_and_outputs.py",
-    "learning/test_predictor.py",
-    "learning/test_saddle.py",
-    "learning/test_pruning.py",
-    "sweeps/test_devices.py",
-    "test_docs.py",
-    "app/test_learning_view.py",
-    "app/test_server.py",
-    "dynamics/test_lyapunov.py",
-    "learning/test_network.py",
-    "learning/test_kernels.py",
-)
-
 # Compilation makes the first example slow, hence no deadline; the same examples are drawn in every run.
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None, max_examples=25)
 hypothesis.settings.load_profile("house")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest come first: one begun last would be waited for by all cores but one."""
-    places = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(autouse=True, scope="module")

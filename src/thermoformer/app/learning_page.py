@@ -174,16 +174,15 @@ def figures(found: Answer, places: dict[str, Card]) -> mo.Html | None:
     if picture is None:
         return None
 
-    def drawn(place: str, name: str) -> mo.Html:
-        make_drawing, make_figure, make_table = (
-            getattr(module, f"{name}_{kind}")
-            for module, kind in ((drawings, "drawing"), (pictures, "figure"), (pictures, "table"))
-        )
-        return places[place].drawn(make_drawing(picture), lambda: make_figure(picture), lambda: make_table(picture))
+    def drawn(name: str, drawing: Any, figure: Any, table: Any) -> mo.Html:
+        return places[name].drawn(drawing(picture), lambda: figure(picture), lambda: table(picture))
 
     accuracy = places["accuracy"].plotted(pictures.accuracy_figure(picture), lambda: pictures.accuracy_table(picture))
-    above = cards([accuracy, drawn("order-parameter", "order")])
-    below = cards([drawn("paths", "paths"), drawn("kernel", "kernel"), drawn("label-overlap", "overlap")])
+    order = drawn("order-parameter", drawings.order_drawing, pictures.order_figure, pictures.order_table)
+    paths = drawn("paths", drawings.paths_drawing, pictures.paths_figure, pictures.paths_table)
+    kernel = drawn("kernel", drawings.kernel_drawing, pictures.kernel_figure, pictures.kernel_table)
+    overlap = drawn("label-overlap", drawings.overlap_drawing, pictures.overlap_figure, pictures.overlap_table)
+    above, below = cards([accuracy, order]), cards([paths, kernel, overlap])
     return mo.vstack([above, below, code(found.lines)], gap=0.4)
 
 

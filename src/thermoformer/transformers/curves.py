@@ -126,10 +126,11 @@ def pruning_curve(
                     values[:, row, place, column + 1] = study.value(f"{name} {count}", seed, removed[:count])
         report(total, total, "done")
     first = [head_of(name) for name in orders[0, 0]]
-    cut = {str(count): prune_heads(model, first[:count]) for count in (0, *counts)}
-    parameters = [one.num_parameters() for one in cut.values()]
+    # One at a time, since a model may be large; only a race wants them all.
+    parameters = [prune_heads(model, first[:count]).num_parameters() for count in (0, *counts)]
     speeds = {}
     if speed:
+        cut = {str(count): prune_heads(model, first[:count]) for count in (0, *counts)}
         found = measured_speed(cut, draw(test, TIMED, draws[0]), batch=batch, device=device)
         speeds = {"examples_per_second": ("removed", list(found.values()), {"long_name": "examples per second"})}
     # Not called "method": `sel(method=...)` means something else to xarray, and would select nothing without a word.
