@@ -1,8 +1,9 @@
-"""Drawings of the page: what they show is what the picture holds, and what the figures that are saved show."""
+"""Drawings of the page: what they show, and what is saved of them, is what the picture holds."""
 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import html
 import io
 import json
@@ -21,10 +22,10 @@ from matplotlib import image as images
 from thermoformer.app import drawings, learning_drawings, page
 from thermoformer.app.dynamics_drawings import DRAWN_POINTS, plane_drawing
 from thermoformer.app.dynamics_view import DynamicsChoice
-from thermoformer.app.page import Card
+from thermoformer.app.page import DrawnCard, PlottedCard
 from thermoformer.app.pictures import COLOURS
 
-NAMES = ("order", "kernel", "overlap", "paths")
+NAMES = ("accuracy", "order", "kernel", "overlap", "paths")
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -53,8 +54,59 @@ def test_every_drawing_is_well_formed_named_and_inside_its_frame(name, heads):
     for one in drawing.iter(f"{SVG}rect"):
         x, y, wide, tall = (float(one.get(side)) for side in ("x", "y", "width", "height"))
         assert -0.5 <= x and x + wide <= width + 0.5 and -0.5 <= y and y + tall <= height + 0.5
+    for one in drawing.iter(f"{SVG}circle"):
+        x, y, radius = (float(one.get(name)) for name in ("cx", "cy", "r"))
+        assert radius <= x <= width - radius and radius <= y <= height - radius
+    for one in (*drawing.iter(f"{SVG}polyline"), *drawing.iter(f"{SVG}polygon")):
+        points = np.array([list(map(float, place.split(","))) for place in one.get("points").split()])
+        assert (points >= 0).all() and (points <= [width, height]).all()
     for one in drawing.iter(f"{SVG}text"):
         assert 0 <= float(one.get("x")) <= width and 0 <= float(one.get("y")) <= height
+
+
+def test_accuracy_has_the_curve_the_limit_and_the_place(picture):
+    drawing = drawn("accuracy", picture)
+    marks = said(drawing, "circle")
+    assert list(marks) == ["N = 5: 90.0 %, not converged", "N = 20: 80.0 %", "N = 40: 75.0 %", "N = 100: 70.0 %"]
+    assert [one.get("fill") == "white" for one in marks.values()] == [True, False, False, False]
+    # Heights are linear in the accuracy and widths in the logarithm of N.
+    x, y = (np.array([float(one.get(name)) for one in marks.values()]) for name in ("cx", "cy"))
+    for place, value in ((x, np.log([5, 20, 40, 100])), (y, [90.0, 80.0, 75.0, 70.0])):
+        np.testing.assert_allclose(place, np.polyval(np.polyfit(value, place, 1), value), rtol=0, atol=0.1)
+    limit, curve = (
+        [list(map(float, point.split(","))) for point in one.get("points").split()]
+        for one in list(drawing.iter(f"{SVG}polyline"))[:2]
+    )
+    slope = (y[-1] - y[0]) / (70 - 90)
+    assert [height for _, height in limit] == pytest.approx([y[0] + slope * (65 - 90)] * 2, abs=0.1)
+    np.testing.assert_allclose(curve, np.stack([x, y], axis=1), atol=0.06)
+    (here,) = (one for name, one in said(drawing, "polygon").items() if name == "N = 40: 75.0 %")
+    corners = np.array([list(map(float, point.split(","))) for point in here.get("points").split()])
+    np.testing.assert_allclose(corners.mean(axis=0), [x[2], y[2]], atol=0.1)
+    # A flat curve does not look like a mountain.
+    flat = dataclasses.replace(picture, accuracies=np.full(3, 0.75), limit_accuracy=0.752)
+    heights = [float(one.get("cy")) for one in said(drawn("accuracy", flat), "circle").values()]
+    level = float(next(drawn("accuracy", flat).iter(f"{SVG}polyline")).get("points").split(",")[1].split()[0])
+    assert max(heights) - min(heights) < 1 and abs(level - heights[0]) < 15
+
+
+def test_a_curve_that_is_still_being_solved_has_its_place_and_its_limit(picture):
+    none = dataclasses.replace(
+        picture, widths=np.array([], int), accuracies=np.array([]), curve_converged=np.array([], bool)
+    )
+    assert list(said(drawn("accuracy", none), "circle")) == ["N = 40: 75.0 %"]
+
+
+def test_a_saved_drawing_is_a_file_of_its_own(picture):
+    shown = learning_drawings.kernel_drawing(picture)
+    root = ElementTree.fromstring(drawings.file_of(shown))
+    _, _, width, height = root.get("viewBox").split()
+    assert (root.get("width"), root.get("height")) == (width, height) and root.get("style") is None
+    paper = list(root)[1]
+    assert (paper.tag, paper.get("fill"), paper.get("width")) == (f"{SVG}rect", "white", width)
+    (image,) = root.iter(f"{SVG}image")
+    assert image.get("{http://www.w3.org/1999/xlink}href").startswith("data:image/png;base64,")
+    assert "".join(root.itertext()) == "".join(ElementTree.fromstring(shown).itertext())
 
 
 def test_the_matrix_says_each_entry_and_zero_is_white(picture):
@@ -107,8 +159,8 @@ def test_the_plane_has_its_points(wave, points, size):
 
 
 def test_a_card_keeps_its_element_and_does_without_where_marimo_writes_it_otherwise(monkeypatch):
-    card, table = Card("orbit"), lambda: {"x": np.arange(2)}
-    shown = [card.plotted(go.Figure(go.Scatter(y=[0, height]), {"title": "a < b $"}), table).text for height in (7, 8)]
+    card, table = PlottedCard("orbit"), lambda: {"x": np.arange(2)}
+    shown = [card.plot(go.Figure(go.Scatter(y=[0, height]), {"title": "a < b $"}), table).text for height in (7, 8)]
     identity = re.compile("random-id='([^']*)'")
     assert identity.findall(shown[0]) == identity.findall(shown[1]) and shown[0] != shown[1]
     for text, height in zip(shown, (7, 8), strict=True):
@@ -116,12 +168,15 @@ def test_a_card_keeps_its_element_and_does_without_where_marimo_writes_it_otherw
         read = json.loads(html.unescape(figure))
         assert read["data"][0]["y"] == [0, height] and read["layout"]["title"]["text"] == "a < b $"
     monkeypatch.setattr(page, "_FIGURE", re.compile("no such attribute"))
-    other = card.plotted(go.Figure(go.Scatter(y=[0, 9])), table).text
+    other = card.plot(go.Figure(go.Scatter(y=[0, 9])), table).text
     assert "[0,9]" in html.unescape(other).replace(" ", "")
 
 
-def test_a_card_saves_what_it_shows_last(picture):
-    card = Card("kernel")
+def test_a_card_saves_what_it_shows_last():
+    drawing, figure = DrawnCard("kernel"), PlottedCard("orbit")
     for value in (1.0, 2.0):
-        card.drawn("<svg></svg>", lambda: None, lambda value=value: {"value": np.array([value])})
-    assert card._table()["value"] == 2.0
+        table = {"value": np.array([value])}
+        drawing.draw(drawings.drawing([], width=8, height=8, title=f"of {value}"), lambda table=table: table)
+        figure.plot(go.Figure(go.Scatter(y=[value])), lambda table=table: table)
+    for card, wanted in ((drawing, b"<title>of 2.0</title>"), (figure, b'"y":[2.0]')):
+        assert wanted in card.file() and card.table()["value"] == 2.0

@@ -143,6 +143,8 @@ def test_work_in_slices_and_turns():
         work.advance()
         assert not turn.locked()
         fractions.append(work.fraction)
+        # The solution comes first, and its curve from the widest down.
+        assert work.picture.width == SMALL.width and len(work.picture.widths) == len(fractions) - 2
     assert fractions[0] == 0 and fractions[-1] == 1 and (np.diff(fractions) > 0).all()
     assert work.finished() is work.picture
     assert len(fractions) == 2 + len(work.picture.widths)

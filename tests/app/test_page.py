@@ -95,6 +95,13 @@ class Page:
             assert time.monotonic() < end, self.page.inner_text("body")[:2000]
             self.page.wait_for_timeout(50)
 
+    def save(self, kind: str, number: int, folder: Path) -> None:
+        """Saves the data or the picture of a figure under its own name."""
+        buttons = self.page.get_by_role("link", name=kind).or_(self.page.get_by_role("button", name=kind))
+        with self.page.expect_download() as download:
+            buttons.nth(number).click()
+        download.value.save_as(folder / download.value.suggested_filename)
+
     def go(self, view: str) -> None:
         self.page.get_by_role("tab", name=view).click()
 
@@ -212,28 +219,28 @@ def test_a_link_that_says_nonsense(opened):
 def test_figures_and_their_data_are_saved(opened, tmp_path):
     page = opened()
     page.drawn(5)
-    with page.page.expect_download() as download:
-        page.page.get_by_role("link", name="data").or_(page.page.get_by_role("button", name="data")).first.click()
-    file = tmp_path / "accuracy.csv"
-    download.value.save_as(file)
-    rows = np.genfromtxt(file, delimiter=",", names=True, dtype=None, encoding="utf-8")
+    page.save("data", 0, tmp_path)
+    rows = np.genfromtxt(tmp_path / "accuracy.csv", delimiter=",", names=True, dtype=None, encoding="utf-8")
     assert len(rows) >= 8 and "width" in rows.dtype.names
-    with page.page.expect_download() as download:
-        page.page.get_by_role("link", name="picture").or_(page.page.get_by_role("button", name="picture")).first.click()
-    file = tmp_path / "accuracy.html"
-    download.value.save_as(file)
+    page.save("picture", 0, tmp_path)
+    file = tmp_path / "accuracy.svg"
     alone = page.context.new_page()
     alone.goto(f"file://{file}")
-    alone.wait_for_selector(".js-plotly-plot .main-svg")
-    # What is a drawing on the page is saved as a figure too, and follows the sliders.
+    assert alone.locator("svg > polyline").count() >= 2
+    # Files follow the sliders.
+    before = file.read_text()
     page.move("width N")
-    for kind, number in (("data", 3), ("picture", 1)):
-        with page.page.expect_download() as download:
-            page.page.get_by_role("link", name=kind).or_(page.page.get_by_role("button", name=kind)).nth(number).click()
-        download.value.save_as(tmp_path / download.value.suggested_filename)
+    page.until(lambda: "N = 11: " in "".join(page.page.locator("svg.tf-drawing").first.all_text_contents()))
+    for kind, number in (("data", 3), ("picture", 0)):
+        page.save(kind, number, tmp_path)
+    assert "N = 11: " in file.read_text() and "N = 11: " not in before
     kernel = np.genfromtxt(tmp_path / "kernel.csv", delimiter=",", names=True)
     assert len(kernel) == 100**2 and np.isfinite(kernel["kernel"]).all()
-    alone.goto(f"file://{tmp_path / 'order-parameter.html'}")
+    # A figure of Plotly is saved as a page with its script.
+    page.go("Dynamics")
+    page.drawn(4)
+    page.save("picture", 0, tmp_path)
+    alone.goto(f"file://{tmp_path / 'orbit.html'}")
     alone.wait_for_selector(".js-plotly-plot .main-svg")
 
 

@@ -129,23 +129,55 @@ def test_the_slider_of_beta_moves_for_clicks_alone():
     assert dynamics_page.beta_slider(span, pace).value == 1.23456
 
 
+def drawn(found, pace, places) -> list[str]:
+    """Everything the page shows for an answer, one after the other."""
+    return [shown.text for shown in learning_page.figures(found, pace, places) if shown is not None]
+
+
 def test_work_that_takes_long_shows_how_far_it_is_and_can_be_stopped(monkeypatch):
+    # A few steps of a search at a time, and one such slice at a tick.
+    monkeypatch.setattr("thermoformer.app._learning_numbers.SLICE", 1.0)
     monkeypatch.setattr(learning_page, "SLICE", 0.0)
-    pace, address = learning_page.Pace(), Address()
+    pace, address, places = learning_page.Pace(), Address(), learning_page.cards_of_page()
     values = learning_page.controls(LearningChoice(train=25, layers=("good+random",))).value
     found = learning_page.answer(values, (), pace, address)
-    assert found.waits and "solving width by width" in found.top.text and learning_page.figures(found, {}) is None
+    assert "test accuracy" not in found.top.text and "solving width by width" in found.top.text
+    assert drawn(found, pace, places) == [] and pace.waits
+    # The numbers are there before the curve, which goes on at every tick.
+    while found.work.picture is None:
+        found = learning_page.answer(values, (), pace, address)
+    assert "test accuracy" in found.top.text and "solving width by width" in found.top.text
+    assert len(drawn(found, pace, places)) == 2 and pace.waits
+    while "N = 800: " not in places["accuracy"].shown:
+        assert len(drawn(found, pace, places)) == 1 and pace.waits
     pace.stop()
     found = learning_page.answer(values, (), pace, address)
-    assert not found.waits and "stopped; any change" in found.top.text
+    assert "stopped; any change" in found.top.text and "test accuracy" in found.top.text
+    for _ in range(20):
+        assert len(drawn(found, pace, places)) == 1 and not pace.waits
+    assert found.work.picture.widths.tolist() == [800, 2000]
+
+
+def test_numbers_and_the_solution_come_before_the_curve(monkeypatch):
     monkeypatch.setattr(learning_page, "SLICE", 60.0)
-    found = learning_page.answer(values | {"width": 20}, (), pace, address)
-    assert not found.waits and "test accuracy" in found.top.text and address["learning.width"] == "20"
-    places = learning_page.cards_of_page()
-    shown = learning_page.figures(found, places).text
-    assert (shown.count("<marimo-plotly"), shown.count("<svg")) == (1, 4)
-    # The next answer changes figures, and nothing around them: their elements stay the same.
+    pace, address, places = learning_page.Pace(), Address(), learning_page.cards_of_page()
+    values = learning_page.controls(LearningChoice(train=25, layers=("good+random",), temperature=0.3)).value
+    found = learning_page.answer(values, (), pace, address)
+    assert "test accuracy" in found.top.text and "solving" not in found.top.text and not found.work.done
+    first, last = drawn(found, pace, places)
+    assert first.count("<circle") == 1 + 1 and last.count("<circle") == 8 + 1 and not pace.waits  # one in the legend
+    assert last.count("<svg") == 5 and "marimo-plotly" not in last
+    # Another temperature: the matrix follows at once, and the curve stays until the new one is there.
+    found = learning_page.answer(values | {"temperature": 0.5}, (), pace, address)
+    old = {name: place.shown for name, place in places.items()}
+    steps = learning_page.figures(found, pace, places)
+    next(steps)
+    assert places["accuracy"].shown == old["accuracy"] and places["order-parameter"].shown != old["order-parameter"]
+    next(steps)
+    assert places["accuracy"].shown != old["accuracy"]
+    # Another width at a temperature whose curve is known: all at once, and the elements around figures stay the same.
     found = learning_page.answer(values | {"width": 23}, (), pace, address)
-    other = learning_page.figures(found, places).text
+    assert address["learning.width"] == "23"
+    (other,) = drawn(found, pace, places)
     elements = re.compile("random-id='([^']*)'")
-    assert other != shown and elements.findall(other) == elements.findall(shown)
+    assert other != last and elements.findall(other) == elements.findall(last)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,11 +66,16 @@ class Data:
 
 
 class Curve(NamedTuple):
-    """Accuracy against width, and the Gaussian process. Fields are those of `LearningPicture`."""
+    """Accuracy against width. Fields are those of `LearningPicture`."""
 
     widths: np.ndarray
     accuracies: np.ndarray
     curve_converged: np.ndarray
+
+
+class Limit(NamedTuple):
+    """The Gaussian process. Fields are those of `LearningPicture`."""
+
     limit_accuracy: float
     limit_log_evidence: float
     limit_overlaps: np.ndarray
@@ -82,8 +87,9 @@ class LearningPicture:
 
     Fields:
         width, temperature: N and τ of the solution shown.
-        widths, accuracies, curve_converged: test accuracy, from 0 to 1, over a fixed grid of widths, [width].
-        limit_accuracy, limit_log_evidence, limit_overlaps: the same of the Gaussian process.
+        widths, accuracies, curve_converged: test accuracy, from 0 to 1, over a fixed grid of widths, [width]; the
+            widest of them where the others are still being solved.
+        limit_accuracy, limit_log_evidence, limit_overlaps: of the Gaussian process.
         heads: names of the heads by layer; path_heads: the head of each path in each layer, [path, layer].
         path_names, order_parameter, path_scores: U [path, path] and its diagonal.
         head_labels, head_scores: (layer, head) counted from 0, and the score from U.
@@ -156,12 +162,12 @@ class Shelf:
                 self._answers.popitem(last=False)
 
 
-_curves = Shelf(256)
+_curves, _limits = Shelf(256), Shelf(256)
 _problems = Shelf(4)
 
 
 class PictureWork:
-    """The picture in slices: one width of the curve at a time, then the solution shown.
+    """The picture in slices: the solution where the reader is comes first, then the curve, one width at a time.
 
     Each `advance` takes its turn with other sessions; nothing runs between calls.
 
@@ -171,61 +177,62 @@ class PictureWork:
     """
 
     def __init__(self, data: Data, width: int, temperature: float) -> None:
-        self.data, self.width, self.temperature = data, width, temperature
+        self.data, self.temperature = data, temperature
         self.picture: LearningPicture | None = None
         self._curve: Curve | None = _curves.get((data.key, temperature))
         # From the widest down: each start is where the last two solutions lead, beginning at the Gaussian process.
-        self._left = list(widths_for(data.xi.shape[1], len(data.labels)))
-        self._points: list[tuple[float, np.ndarray, float, bool]] = []
-        self._search: Search | None = None
+        self._left = [] if self._curve is not None else list(widths_for(data.xi.shape[1], len(data.labels)))
+        self._slices = 1 + len(self._left)
+        self._points: list[tuple[int, np.ndarray, float, bool]] = []
+        self._search = Search(data, width, temperature)
 
     @property
     def done(self) -> bool:
-        """Whether `picture` is there."""
-        return self.picture is not None
+        """Whether `picture` is there, with all of its curve."""
+        return self.picture is not None and not self._left
 
     @property
     def fraction(self) -> float:
         """How much of the work is behind, from 0 to 1."""
-        left = 0 if self.done else 1 if self._curve is not None else 1 + len(self._left)
-        return 1 - left / (1 + len(self._left) + len(self._points))
+        return ((self.picture is not None) + len(self._points)) / self._slices
 
     def advance(self) -> None:
         """One slice."""
         if self.done:
             return
-        if self._search is None and self._curve is not None:
-            self._search = Search(self.data, self.width, self.temperature)
-        elif self._search is None:
-            width = self._left[-1]
-            self._search = Search(self.data, width, self.temperature, self._start(width), CURVE_TOLERANCE)
         self._search.advance()
         solution = self._search.solution
         if solution is None:
             return
-        self._search = None
-        if self._curve is not None:
-            self.picture = _picture(self.data, self._curve, solution)
-            return
-        fit = Fit(self.data, solution.order_parameter, self.temperature)
-        self._points.append((np.log(self._left.pop()), solution.vector, fit.test_accuracy, solution.converged))
-        if not self._left:
-            _, _, accuracies, converged = (np.array(column) for column in zip(*self._points[::-1], strict=True))
-            widths = np.array(widths_for(self.data.xi.shape[1], len(self.data.labels)))
-            self._curve = Curve(widths, accuracies, converged, *_limit(self.data, self.temperature))
-            _curves.put((self.data.key, self.temperature), self._curve)
+        if self.picture is None:
+            self.picture = _picture(self.data, self._curve or self._so_far(), solution)
+        else:
+            fit = Fit(self.data, solution.order_parameter, self.temperature)
+            self._points.append((self._left.pop(), solution.vector, fit.test_accuracy, solution.converged))
+            curve = self._so_far()
+            self.picture = replace(self.picture, **curve._asdict())
+            if not self._left:
+                _curves.put((self.data.key, self.temperature), curve)
+        if self._left:
+            start = self._start(self._left[-1])
+            self._search = Search(self.data, self._left[-1], self.temperature, start, CURVE_TOLERANCE)
+
+    def _so_far(self) -> Curve:
+        widths, accuracies, converged = ([point[place] for point in self._points[::-1]] for place in (0, 2, 3))
+        return Curve(np.array(widths, int), np.array(accuracies, float), np.array(converged, bool))
 
     def finished(self) -> LearningPicture:
         """The picture, with all slices that are left done at once."""
-        while self.picture is None:
+        while not self.done:
             self.advance()
+        assert self.picture is not None
         return self.picture
 
     def _start(self, width: int) -> np.ndarray | None:
         if len(self._points) < 2 or not all(converged for *_, converged in self._points[-2:]):
             return None
         (far, far_vector, *_), (near, near_vector, *_) = self._points[-2:]
-        return near_vector + (near_vector - far_vector) * (np.log(width) - near) / (near - far)
+        return near_vector + (near_vector - far_vector) * np.log(width / near) / np.log(near / far)
 
 
 def widths_for(paths: int, examples: int) -> tuple[int, ...]:
@@ -336,11 +343,15 @@ def _accuracy(mean: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean((margin > 0) + 0.5 * (margin == 0)))
 
 
-def _limit(data: Data, temperature: float) -> tuple[float, float, np.ndarray]:
+def _limit(data: Data, temperature: float) -> Limit:
     """Accuracy, log evidence and label overlaps of the Gaussian process."""
-    arch = data.architecture(1)
-    fit = Fit(data, arch.infinite_width_variance * np.eye(arch.paths), temperature)
-    return fit.test_accuracy, float(fit.log_likelihood), _overlaps(fit, data)
+    kept = _limits.get((data.key, temperature))
+    if kept is None:
+        arch = data.architecture(1)
+        fit = Fit(data, arch.infinite_width_variance * np.eye(arch.paths), temperature)
+        kept = Limit(fit.test_accuracy, float(fit.log_likelihood), _overlaps(fit, data))
+        _limits.put((data.key, temperature), kept)
+    return kept
 
 
 def _overlaps(fit: Fit, data: Data) -> np.ndarray:
@@ -357,6 +368,7 @@ def _picture(data: Data, curve: Curve, solution: Solution) -> LearningPicture:
         width=arch.widths[0],
         temperature=temperature,
         **curve._asdict(),
+        **_limit(data, temperature)._asdict(),
         heads=data.heads,
         path_heads=arch.path_heads(),
         path_names=arch.path_names(data.heads),

@@ -1,4 +1,4 @@
-"""Small figures as drawings (SVG) made here, for what follows every move of a slider: Plotly takes far longer to draw.
+"""Figures as drawings (SVG) made here, for what follows every move of a slider: Plotly takes far longer to draw.
 
 Places are in pixels of a drawing that is never shown larger than it is; narrow screens shrink it as a whole.
 """
@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from xml.etree import ElementTree
 
 import numpy as np
 from matplotlib import colormaps
@@ -21,6 +22,7 @@ from .pictures import FAINT, FONT, INK
 
 # Steps of a colour bar.
 _SHADES = 64
+_SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 # Letters below the line, and back.
 _LOWER, _UPPER = '<tspan dy="0.35em" font-size="70%">', '</tspan><tspan dy="-0.25em">\u200b</tspan>'
 
@@ -42,7 +44,31 @@ def drawing(parts: Iterable[str], *, width: int, height: int, title: str) -> str
     place = f'style="max-height:{size[1]}px" viewBox="0 0 {size[0]} {size[1]}"'
     named = f'role="img" aria-label="{html.escape(title)}"'
     inside = f"<title>{html.escape(title)}</title>{''.join(parts)}"
-    return f'<svg class="tf-drawing" xmlns="http://www.w3.org/2000/svg" {place} {named} {look}>{inside}</svg>'
+    return f'<svg class="tf-drawing" xmlns="{_SVG}" {place} {named} {look}>{inside}</svg>'
+
+
+def file_of(shown: str) -> bytes:
+    """A drawing as a file of its own: of its size, on white, as programs older than browsers read it too.
+
+    Arguments:
+        shown: of `drawing`.
+
+    Example:
+        >>> file_of(drawing([], width=8, height=6, title="none"))[-68:]
+        b'><title>none</title><rect width="8" height="6" fill="white" /></svg>'
+    """
+    ElementTree.register_namespace("", _SVG)
+    ElementTree.register_namespace("xlink", _XLINK)
+    root = ElementTree.fromstring(shown)
+    for name in ("class", "style"):
+        del root.attrib[name]
+    width, height = root.attrib["viewBox"].split()[2:]
+    size = {"width": width, "height": height}
+    root.attrib.update(size)
+    root.insert(1, ElementTree.Element(f"{{{_SVG}}}rect", size | {"fill": "white"}))
+    for one in root.iter(f"{{{_SVG}}}image"):
+        one.attrib[f"{{{_XLINK}}}href"] = one.attrib.pop("href")
+    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
 
 
 def rectangle(x: float, y: float, width: float, height: float, colour: str, said: str = "") -> str:
@@ -51,11 +77,30 @@ def rectangle(x: float, y: float, width: float, height: float, colour: str, said
     return _with_words(f'rect {place} fill="{colour}"', said)
 
 
-def outline(points: np.ndarray, colour: str, said: str = "", *, opacity: float = 1.0) -> str:
-    """A filled outline through points [point, 2], with a hair of a line, so that one without area is still seen."""
-    text = " ".join(f"{_short(x)},{_short(y)}" for x, y in points)
-    look = f'fill="{colour}" stroke="{colour}" stroke-width="0.8" opacity="{opacity:g}"'
-    return _with_words(f'polygon points="{text}" {look}', said)
+def outline(
+    points: np.ndarray, colour: str, said: str = "", *, opacity: float = 1.0, rim: str = "", wide: float = 0.8
+) -> str:
+    """A filled outline through points [point, 2], with a hair of a line, so that one without area is still seen.
+
+    Arguments:
+        rim: colour of that line; the same where absent.
+        wide: how wide the line is.
+    """
+    look = f'fill="{colour}" stroke="{rim or colour}" stroke-width="{wide:g}" opacity="{opacity:g}"'
+    return _with_words(f'polygon points="{_places(points)}" {look}', said)
+
+
+def curve(points: np.ndarray, colour: str, width: float, *, dashes: str = "") -> str:
+    """A line through points [point, 2]."""
+    look = f'fill="none" stroke="{colour}" stroke-width="{width:g}" stroke-linejoin="round"'
+    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+    return f'<polyline points="{_places(points)}" {look}{dashed}/>'
+
+
+def disc(x: float, y: float, radius: float, colour: str, said: str = "", *, hollow: bool = False) -> str:
+    """A round mark; a hollow one is white within."""
+    look = f'fill="{"white" if hollow else colour}" stroke="{colour}" stroke-width="1.5"'
+    return _with_words(f'circle cx="{_short(x)}" cy="{_short(y)}" r="{radius:g}" {look}', said)
 
 
 def dots(points: np.ndarray, colour: str, size: float, *, opacity: float = 1.0) -> str:
@@ -92,7 +137,7 @@ def words(
     """
     turn = f' transform="rotate({turned:g} {_short(x)} {_short(y)})"' if turned else ""
     rim = ' stroke="white" stroke-width="3" stroke-opacity="0.75" paint-order="stroke"' if bright else ""
-    look = f'text-anchor="{anchor}" dominant-baseline="central" font-size="{size:g}" fill="{colour}"{rim}{turn}'
+    look = f'text-anchor="{anchor}" dy="0.35em" font-size="{size:g}" fill="{colour}"{rim}{turn}'
     # m<sub>o,1</sub>, as figures of Plotly write it, and nothing else of the kind.
     written = html.escape(text).replace("&lt;sub&gt;", _LOWER).replace("&lt;/sub&gt;", _UPPER)
     return f'<text x="{_short(x)}" y="{_short(y)}" {look}>{written}</text>'
@@ -210,6 +255,10 @@ def _png(steps: np.ndarray, palette: np.ndarray) -> bytes:
 
 def _with_words(element: str, said: str) -> str:
     return f"<{element}/>" if not said else f"<{element}><title>{html.escape(said)}</title></{element.split()[0]}>"
+
+
+def _places(points: np.ndarray) -> str:
+    return " ".join(f"{_short(x)},{_short(y)}" for x, y in np.asarray(points).tolist())
 
 
 def _short(value: float) -> str:

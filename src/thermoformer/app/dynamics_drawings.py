@@ -1,4 +1,4 @@
-"""The phase plane as a drawing, for the page; `dynamics_pictures` has the same one to save."""
+"""The phase plane of the Dynamics view; `dynamics_pictures` has the other figures, and the tables behind all."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import numpy as np
 
 from . import drawings
 from .drawings import drawing, frame, grid_line, line, words
-from .dynamics_pictures import FEW_POINTS, plane_limits, plane_points, written
+from .dynamics_pictures import around, written
 from .dynamics_view import DynamicsPicture
 from .pictures import COLOURS, FAINT
 
 # Points of one drawing: all are one outline, which a browser draws at once.
 DRAWN_POINTS = 2000
+# Fewer distinct points than this are a cycle, and want larger dots.
+FEW_POINTS = 300
 
 
 def plane_drawing(picture: DynamicsPicture, *, height: int = 320) -> str:
@@ -27,8 +29,8 @@ def plane_drawing(picture: DynamicsPicture, *, height: int = 320) -> str:
         True
     """
     choice = picture.choice
-    across, up = plane_points(picture, DRAWN_POINTS)
-    (low, high), (bottom_value, top_value) = plane_limits(picture)
+    across, up = _points(picture, DRAWN_POINTS)
+    (low, high), (bottom_value, top_value) = map(around, picture.plane)
     left, top, right, bottom, width = 58, 14, 322, height - 52, 330
     columns = left + (across - low) / (high - low) * (right - left)
     rows = bottom - (up - bottom_value) / (top_value - bottom_value) * (bottom - top)
@@ -48,3 +50,16 @@ def plane_drawing(picture: DynamicsPicture, *, height: int = 320) -> str:
     parts.append(words((left + right) / 2, bottom + 36, named, size=13))
     parts.append(words(13, (top + bottom) / 2, upwards, size=13, turned=-90))
     return drawing(parts, width=width, height=height, title=f"phase plane of the magnetisation m_{choice.role}")
+
+
+def _points(picture: DynamicsPicture, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """The points of the phase plane that are drawn: the last ones, or those of a cycle each once, [point].
+
+    Arguments:
+        most: how many at most.
+    """
+    across, up = picture.plane
+    points = np.unique(np.round(np.stack([across, up]), 8), axis=1)
+    if points.shape[1] < FEW_POINTS:
+        across, up = points  # each once: a hundred dots on one place have ragged edges
+    return across[-most:], up[-most:]

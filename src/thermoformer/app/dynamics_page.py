@@ -16,7 +16,7 @@ from .dynamics_code import code_of, diagram_code_of
 from .dynamics_drawings import plane_drawing
 from .dynamics_steps import DiagramStepper, Judgement, diagram_for
 from .dynamics_view import CONTEXTS, MOST_FEATURES, DynamicsChoice, DynamicsPicture, picture_of, table_text
-from .page import Card, cards, code, nothing, numbers, problem, progress, row, slider, write_link
+from .page import DrawnCard, PlottedCard, cards, code, nothing, numbers, problem, progress, row, slider, write_link
 from .uploads import LARGEST_FILE, table
 
 FEATURES = {"the paper's": "paper", "random": "random", "my own table": "table"}
@@ -50,7 +50,7 @@ class Pace:
     waits: bool = True
     beta: float = 0.0
     drawn: tuple[DiagramStepper, mo.Html] | None = None
-    figure: tuple[tuple[DiagramStepper, int, DynamicsChoice, Card], mo.Html, mo.Html] | None = None
+    figure: tuple[tuple[DiagramStepper, int, DynamicsChoice, PlottedCard], mo.Html, mo.Html] | None = None
 
 
 def span(choice: DynamicsChoice) -> Any:
@@ -169,12 +169,12 @@ def answer(
     return Answer(numbers([("β", f"{choice.beta:.4f}"), *pictures.numbers_of(picture)]), picture)
 
 
-def cards_of_page() -> dict[str, Card]:
+def cards_of_page() -> dict[str, Any]:
     """The places of the figures that follow every move, by name."""
-    return {name: Card(name) for name in ("orbit", "phase-plane", "spectrum")}
+    return {"orbit": PlottedCard("orbit"), "phase-plane": DrawnCard("phase-plane"), "spectrum": PlottedCard("spectrum")}
 
 
-def diagram_card(pace: Pace, go_to: Callable[[], None]) -> Card:
+def diagram_card(pace: Pace, go_to: Callable[[], None]) -> PlottedCard:
     """The place of the orbit diagram, in which a click goes to its β; one that was clicked makes way for another.
 
     Arguments:
@@ -186,10 +186,10 @@ def diagram_card(pace: Pace, go_to: Callable[[], None]) -> Card:
         pace.beta = round(float(point["x"]), 6)
         go_to()
 
-    return Card("orbit-diagram", click)
+    return PlottedCard("orbit-diagram", click)
 
 
-def figures(found: Answer, places: dict[str, Card]) -> mo.Html | None:
+def figures(found: Answer, places: dict[str, Any]) -> mo.Html | None:
     """Orbit, phase plane, spectrum, and the code behind them.
 
     Arguments:
@@ -199,11 +199,9 @@ def figures(found: Answer, places: dict[str, Card]) -> mo.Html | None:
     if picture is None:
         return None
     shown = [
-        places["orbit"].plotted(pictures.orbit_figure(picture, height=320), lambda: pictures.orbit_table(picture)),
-        places["phase-plane"].drawn(
-            plane_drawing(picture), lambda: pictures.plane_figure(picture), lambda: pictures.plane_table(picture)
-        ),
-        places["spectrum"].plotted(
+        places["orbit"].plot(pictures.orbit_figure(picture, height=320), lambda: pictures.orbit_table(picture)),
+        places["phase-plane"].draw(plane_drawing(picture), lambda: pictures.plane_table(picture)),
+        places["spectrum"].plot(
             pictures.spectrum_figure(picture, height=320), lambda: pictures.spectrum_table(picture)
         ),
     ]
@@ -243,7 +241,7 @@ def diagram(
     going: dict[str, bool],
     pace: Pace,
     tick: str,
-    place: Card,
+    place: PlottedCard,
 ) -> tuple[mo.Html | None, bool]:
     """The orbit diagram as far as it is there, and whether there is more to do; a click goes to its β.
 
@@ -277,7 +275,7 @@ def diagram(
     shown = stepper, stepper.level, choice, place
     if pace.figure is None or pace.figure[0] != shown:
         found = stepper.picture
-        figure = place.plotted(pictures.diagram_figure(found, choice), lambda: pictures.diagram_table(found))
+        figure = place.plot(pictures.diagram_figure(found, choice), lambda: pictures.diagram_table(found))
         pace.figure = shown, figure, code(diagram_code_of(stepper)) if stepper.level else nothing()
     # The figure is always the second of three: in another place a browser would make it anew.
     parts = [mo.vstack(above, gap=0.2), *pace.figure[1:]]

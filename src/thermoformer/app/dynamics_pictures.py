@@ -1,4 +1,4 @@
-"""Figures of the Dynamics view: orbit, phase plane, spectrum and orbit diagram, and the tables behind them."""
+"""Figures of the Dynamics view: orbit, spectrum and orbit diagram, and the tables behind these and the phase plane."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from .pictures import COLOURS, FAINT, INK, colours_for, house, short_number
 
 # Steps that the orbit's axis shows at first; the rest is there to move to.
 SHOWN_STEPS = 120
-# Of an orbit so many steps are drawn, and of a plane so many points: a browser draws each by itself. Files have all.
-DRAWN_STEPS, DRAWN_POINTS = 360, 900
-# Fewer distinct points than this are a cycle, and want larger dots.
-FEW_POINTS = 300
+# Of an orbit so many steps are drawn: a browser draws each by itself. Files have all.
+DRAWN_STEPS = 360
 # Powers below this share of the largest are rounding.
 FAINTEST_POWER = 1e-14
 # Shades of a density: logarithms of the share of steps, between these two, as whole numbers from 1 to 255. One byte
@@ -63,7 +61,7 @@ def orbit_figure(picture: DynamicsPicture, *, height: int = 380) -> go.Figure:
         )
     figure.update_xaxes(title_text=f"step, after the first {_grouped(TRANSIENT)}", range=[-1, SHOWN_STEPS])
     figure.update_yaxes(
-        title_text=f"m<sub>{choice.role}</sub>", range=_around(picture.values), nticks=7, exponentformat="power"
+        title_text=f"m<sub>{choice.role}</sub>", range=around(picture.values), nticks=7, exponentformat="power"
     )
     figure.update_layout(uirevision=f"orbit {choice.role}", showlegend=choice.components > 1, dragmode="pan")
     return house(figure, height=height)
@@ -73,59 +71,6 @@ def orbit_table(picture: DynamicsPicture) -> dict[str, np.ndarray]:
     """Steps after the transient, and all components of the magnetisation."""
     columns = {f"m_{picture.choice.role},{number + 1}": column for number, column in enumerate(picture.values.T)}
     return {"step": np.arange(KEPT), **columns}
-
-
-def plane_figure(picture: DynamicsPicture, *, height: int = 380) -> go.Figure:
-    """The phase plane: one component against another, or against itself one step later.
-
-    Arguments:
-        picture: of `picture_of`.
-        height: in pixels.
-
-    Example:
-        >>> from thermoformer.app.dynamics_view import picture_of
-        >>> plane_figure(picture_of(DynamicsChoice(beta=1.0, against=0))).layout.yaxis.title.text
-        'm<sub>o,1</sub> one step later'
-    """
-    choice, limits = picture.choice, plane_limits(picture)
-    across, up = plane_points(picture, DRAWN_POINTS)
-    few = len(across) < FEW_POINTS
-    marker = {"size": 7 if few else 3, "color": COLOURS["blue"], "opacity": 1.0 if few else 0.55}
-    named = written(choice.role, choice.component)
-    titles = [named, written(choice.role, choice.against) if choice.against else f"{named} one step later"]
-    figure = go.Figure(
-        go.Scatter(
-            x=across,
-            y=up,
-            mode="markers",
-            marker=marker,
-            hovertemplate="%{x:.4f}, %{y:.4f}<extra></extra>",
-        )
-    )
-    figure.update_xaxes(title_text=titles[0], range=limits[0], nticks=7)
-    figure.update_yaxes(title_text=titles[1], range=limits[1], nticks=7)
-    figure.update_xaxes(exponentformat="power").update_yaxes(exponentformat="power")
-    figure.update_layout(uirevision=f"plane {choice.role} {choice.component} {choice.against}")
-    return house(figure, height=height)
-
-
-def plane_points(picture: DynamicsPicture, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """The points of the phase plane that are drawn: the last ones, or those of a cycle each once, [point].
-
-    Arguments:
-        most: how many at most.
-    """
-    across, up = picture.plane
-    points = np.unique(np.round(np.stack([across, up]), 8), axis=1)
-    if points.shape[1] < FEW_POINTS:
-        across, up = points  # each once: a hundred dots on one place have ragged edges
-    return across[-most:], up[-most:]
-
-
-def plane_limits(picture: DynamicsPicture) -> tuple[list[float], list[float]]:
-    """The ranges of both axes of the phase plane."""
-    across, up = picture.plane
-    return _around(across), _around(up)
 
 
 def plane_table(picture: DynamicsPicture) -> dict[str, np.ndarray]:
@@ -339,7 +284,7 @@ def written(role: str, component: int) -> str:
     return f"m<sub>{role},{component}</sub>"
 
 
-def _around(values: np.ndarray) -> list[float]:
+def around(values: np.ndarray) -> list[float]:
     """The range of values with a margin; some width where they do not move."""
     low, high = float(values.min()), float(values.max())
     margin = max(0.06 * (high - low), 1e-6)

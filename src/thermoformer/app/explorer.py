@@ -64,23 +64,25 @@ def _(learning_controls, learning_page, learning_upload, mo, view):
 
 
 @app.cell
-def _(clock, learning_controls, learning_pace, learning_page, learning_upload, mo, page, say_learning_waits, view):
+def _(clock, learning_controls, learning_pace, learning_page, learning_upload, mo, page, view):
     learning = None
     if view.value == "Learning":
         learning = learning_page.answer(
             learning_controls.value, learning_upload.value, learning_pace, mo.query_params()
         )
-        # Only when it changes: the clock follows from this, and this cell from the clock.
-        if learning.waits != learning_pace.waits:
-            learning_pace.waits = learning.waits
-            say_learning_waits(learning.waits)
     mo.vstack([learning.top, page.unseen(clock)]) if learning is not None else None
     return (learning,)
 
 
 @app.cell
-def _(learning, learning_page, learning_places):
-    learning_page.figures(learning, learning_places) if learning is not None else None
+def _(learning, learning_pace, learning_page, learning_places, mo, say_learning_waits):
+    if learning is not None:
+        _waited = learning_pace.waits
+        for _shown in learning_page.figures(learning, learning_pace, learning_places):
+            mo.output.replace(_shown)
+        # Only when it changes: the clock follows from this, and this cell from the clock.
+        if learning_pace.waits != _waited:
+            say_learning_waits(learning_pace.waits)
     return
 
 

@@ -1,4 +1,4 @@
-"""Figures of the Learning view as drawings, for the page; `learning_pictures` has the same ones to save."""
+"""Figures of the Learning view; `learning_tables` has the numbers behind each."""
 
 from __future__ import annotations
 
@@ -7,25 +7,79 @@ from collections.abc import Callable
 import numpy as np
 
 from . import drawings
-from ._learning_numbers import LearningPicture
+from ._learning_numbers import WIDTHS, LearningPicture
 from .drawings import drawing, frame, grid_line, line, rectangle, words
-from .learning_pictures import (
-    LARGEST_WITH_NUMBERS,
-    MOST_NAMED_NODES,
-    MOST_NAMES,
-    MOST_SIDE_BY_SIDE,
-    kernel_ends,
-    overlap_table,
-)
 from .learning_ribbons import Ribbons, ribbons_of
+from .learning_tables import accuracy_table, overlap_table
 from .pictures import COLOURS, INK, colours_for, short_number
 
-# The matrix above has half of the page, the three below a third each.
-HEIGHT, LOWER_HEIGHT, LOWER_WIDTH = 380, 350, 330
+# Past this many paths the numbers no longer fit their cells.
+LARGEST_WITH_NUMBERS = 6
+# Past this many names ticks would overlap, and every second or later one stands for the rest.
+MOST_NAMES = 16
+# Paths whose names fit side by side, under a matrix or in a legend.
+MOST_SIDE_BY_SIDE = 9
+# Nodes of the graph that still have room for a name.
+MOST_NAMED_NODES = 12
+# The curve and the matrix above have half of the page each, the three below a third.
+HEIGHT, UPPER_WIDTH, LOWER_HEIGHT, LOWER_WIDTH = 380, 480, 350, 330
 # White at zero, and evenly brighter: the same colours as in `pictures`, under matplotlib's names.
 _DIVERGING, _SEQUENTIAL = "RdBu_r", "viridis"
 # About how wide a letter is, as a share of its height.
 _LETTER = 0.56
+
+
+def accuracy_drawing(picture: LearningPicture) -> str:
+    """Test accuracy against width, the Gaussian process, and the point where the reader is.
+
+    Example:
+        >>> from thermoformer.app.learning_view import LearningChoice, picture_of
+        >>> text = accuracy_drawing(picture_of(LearningChoice(layers=("good+random", "uniform"), train=50)))
+        >>> text.count("<circle") == 8 + 1, "N = 10" in text
+        (True, True)
+    """
+    table, limit = accuracy_table(picture), 100 * picture.limit_accuracy
+    widths, percent = table["width"], 100 * table["accuracy"]
+    low, high = min(percent.min(), limit), max(percent.max(), limit)
+    # A flat curve must not look like a mountain: at least six points of a hundred are shown.
+    room = max(0.12 * (high - low), (6 - (high - low)) / 2, 0.8)
+    low, high = low - room, min(high + room, 101)
+    left, top, right, bottom = 56, 40, UPPER_WIDTH - 12, HEIGHT - 54
+    first, last = (np.log(end) for end in (WIDTHS[0] / 1.18, WIDTHS[-1] * 1.18))
+
+    def place(width: np.ndarray, value: np.ndarray) -> np.ndarray:
+        across = left + (np.log(width) - first) / (last - first) * (right - left)
+        return np.stack([across, bottom - (value - low) / (high - low) * (bottom - top)], axis=-1)
+
+    parts = []
+    for tick in drawings.round_ticks(low, high):
+        parts += grid_line(left, right, float(place(np.array(1.0), np.array(tick))[1]), drawings.tick_text(tick))
+    for tick in (5, 10, 20, 50, 100, 200, 500, 1000, 2000):
+        x = float(place(np.array(tick), np.array(low))[0])
+        parts += [line(x, bottom, x, bottom + 4), words(x, bottom + 14, str(tick))]
+    parts += frame(left, top, right, bottom)
+    level = float(place(np.array(1.0), np.array(limit))[1])
+    parts.append(drawings.curve(np.array([[left, level], [right, level]]), COLOURS["grey"], 2, dashes="8 6"))
+    points = place(widths, percent)
+    parts.append(drawings.curve(points, COLOURS["blue"], 2.5))
+    for (x, y), width, value, converged in zip(points.tolist(), widths, percent, table["converged"], strict=True):
+        said = f"N = {width}: {value:.1f} %{'' if converged else ', not converged'}"
+        parts.append(drawings.disc(x, y, 3.5, COLOURS["blue"], said, hollow=not converged))
+    here = place(np.array(picture.width), np.array(100 * picture.test_accuracy))
+    parts.append(_diamond(here, f"N = {picture.width}: {100 * picture.test_accuracy:.1f} %"))
+    parts.append(drawings.curve(np.array([[left, 16], [left + 26, 16]]), COLOURS["grey"], 2, dashes="8 6"))
+    parts.append(words(left + 32, 16, f"Gaussian process, {limit:.1f} %", anchor="start"))
+    parts.append(drawings.curve(np.array([[left + 196, 16], [left + 222, 16]]), COLOURS["blue"], 2.5))
+    parts += [drawings.disc(left + 209, 16, 3.5, COLOURS["blue"]), words(left + 228, 16, "theory", anchor="start")]
+    parts += [_diamond(np.array([left + 294, 16])), words(left + 306, 16, f"N = {picture.width}", anchor="start")]
+    parts.append(words((left + right) / 2, bottom + 36, "width N", size=13))
+    parts.append(words(13, (top + bottom) / 2, "test accuracy (%)", size=13, turned=-90))
+    return drawing(parts, width=UPPER_WIDTH, height=HEIGHT, title="test accuracy against width")
+
+
+def _diamond(middle: np.ndarray, said: str = "") -> str:
+    corners = middle + 8 * np.array([[0, -1], [1, 0], [0, 1], [-1, 0]])
+    return drawings.outline(corners, COLOURS["vermilion"], said, rim="white", wide=2)
 
 
 def order_drawing(picture: LearningPicture) -> str:
@@ -38,7 +92,7 @@ def order_drawing(picture: LearningPicture) -> str:
     """
     matrix, names = picture.order_parameter, picture.path_names
     count, limit = len(names), float(np.abs(picture.order_parameter).max()) or 1.0
-    width, every = 480, -(-len(names) // MOST_NAMES)
+    width, every = UPPER_WIDTH, -(-len(names) // MOST_NAMES)
     longest = max(map(len, names)) * 12 * _LETTER
     left, below = min(longest + 8, 200), 24 if count <= 2 else min(0.6 * longest + 16, 110)
     side_by_side = count <= MOST_SIDE_BY_SIDE
@@ -81,7 +135,7 @@ def kernel_drawing(picture: LearningPicture) -> str:
         >>> "class −1" in kernel_drawing(picture_of(LearningChoice(layers=("good+random", "uniform"), train=50)))
         True
     """
-    low, high = kernel_ends(picture.kernel)
+    low, high = _kernel_ends(picture.kernel)
     count, first = len(picture.kernel), int(np.count_nonzero(picture.kernel_labels < 0))
     left, top, size = 30.0, 40.0, 240.0
     border = size * first / count
@@ -97,6 +151,12 @@ def kernel_drawing(picture: LearningPicture) -> str:
     ticks = drawings.round_ticks(low, high)
     parts += drawings.colour_bar(_SEQUENTIAL, (low, high), ticks, "K", x=left + size + 14, y=top + 12, height=size - 12)
     return drawing(parts, width=LOWER_WIDTH, height=LOWER_HEIGHT, title="kernel K between training examples, by class")
+
+
+def _kernel_ends(matrix: np.ndarray) -> tuple[float, float]:
+    """The values at the ends of the colours: the diagonal is often far above the rest and would take all of them."""
+    low, high = np.quantile(matrix[~np.eye(len(matrix), dtype=bool)], [0.01, 0.99]).tolist()
+    return low, high if high > low else low + 1
 
 
 def overlap_drawing(picture: LearningPicture) -> str:

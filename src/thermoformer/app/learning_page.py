@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import marimo as mo
 import numpy as np
 
 from . import learning_drawings as drawings
-from . import learning_pictures as pictures
+from . import learning_tables as tables
 from ._learning_numbers import LearningPicture, PictureWork
 from .learning_code import code_of, code_of_file
 from .learning_view import (
@@ -24,7 +26,7 @@ from .learning_view import (
     work_of,
     work_of_arrays,
 )
-from .page import Card, cards, code, numbers, problem, progress, row, slider, write_link
+from .page import DrawnCard, cards, code, numbers, problem, progress, row, slider, write_link
 from .uploads import LARGEST_FILE, Upload, upload_of
 
 NONE = "–"
@@ -96,6 +98,7 @@ class Pace:
     Fields:
         asked: what the work under way is for.
         work: the picture in slices.
+        drawn: the work whose first figures have been shown.
         stopped: whether the reader stopped it.
         waits: whether there was more to do at the last run.
         button: the one that stops it.
@@ -104,6 +107,7 @@ class Pace:
 
     asked: Any = None
     work: PictureWork | None = None
+    drawn: PictureWork | None = None
     stopped: bool = False
     waits: bool = False
     button: Any = None
@@ -113,26 +117,32 @@ class Pace:
         """No slice more."""
         self.stopped = True
 
+    def advance(self, enough: Callable[[PictureWork], bool]) -> None:
+        """Goes on with the work until it is enough, or has taken its time; by one slice at least."""
+        end = time.monotonic() + SLICE
+        while self.work is not None and not (enough(self.work) or self.stopped):
+            self.work.advance()
+            if time.monotonic() > end:
+                break
+
 
 @dataclass(frozen=True)
 class Answer:
     """What the controls say.
 
     Fields:
-        top: numbers; or how far the work is, or what is wrong.
-        picture: none where there is nothing to draw yet.
+        top: numbers; how far the work is; what is wrong.
+        work: the picture as far as it is there; none where something is wrong.
         lines: the code behind it.
-        waits: whether there is more to do.
     """
 
     top: mo.Html
-    picture: LearningPicture | None = None
+    work: PictureWork | None = None
     lines: str = ""
-    waits: bool = False
 
 
 def answer(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> Answer:
-    """The answer to the controls, or a part of the way to it.
+    """The numbers that the controls ask for, or a part of the way to them.
 
     What takes long comes in slices, one at each tick of the page's clock, with a bar and a button that stops it.
 
@@ -144,46 +154,65 @@ def answer(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> Answer
     """
     try:
         work, lines = _work(values, own, pace, address)
-        end = time.monotonic() + SLICE
-        while not (work.done or pace.stopped or time.monotonic() > end):
-            work.advance()
+        pace.advance(lambda work: work.picture is not None)
     except ValueError as error:
         return Answer(problem(str(error)))
-    if work.picture is not None:
-        return Answer(numbers(numbers_of(work.picture)), work.picture, lines)
-    if pace.stopped:
-        return Answer(problem("stopped; any change of the controls begins anew"))
-    # Kept, or nobody would be there to be told of a click.
-    pace.button = mo.ui.button(label="stop", on_click=lambda _: pace.stop())
-    bar = progress("solving", work.fraction, "solving width by width")
-    return Answer(mo.vstack([bar, pace.button]), waits=True)
+    parts = [] if work.picture is None else [numbers(numbers_of(work.picture))]
+    if pace.stopped and not work.done:
+        parts.append(problem("stopped; any change of the controls begins anew"))
+    # The curve has a moment to come by itself before a bar says that it does not.
+    elif work.picture is None or (pace.waits and not work.done):
+        # Kept, or nobody would be there to be told of a click.
+        pace.button = mo.ui.button(label="stop", on_click=lambda _: pace.stop())
+        parts.append(row([progress("solving", work.fraction, "solving width by width"), pace.button]))
+    return Answer(mo.vstack(parts), work, lines)
 
 
-def cards_of_page() -> dict[str, Card]:
+def cards_of_page() -> dict[str, DrawnCard]:
     """The places of all figures, by name."""
-    return {name: Card(name) for name in ("accuracy", "order-parameter", "paths", "kernel", "label-overlap")}
+    return {name: DrawnCard(name) for name in (*_CURVE, *_SOLUTION)}
 
 
-def figures(found: Answer, places: dict[str, Card]) -> mo.Html | None:
-    """All figures of an answer, and the code behind them.
+def figures(found: Answer, pace: Pace, places: dict[str, DrawnCard]) -> Iterator[mo.Html | None]:
+    """All figures of an answer, and the code behind them: at once without the curve, which follows in a moment.
 
     Arguments:
+        pace: what the page remembers; afterwards it says whether there is more to do.
         places: of the figures, by name.
     """
-    picture = found.picture
-    if picture is None:
-        return None
+    work = found.work
+    if work is not None and work.picture is not None:
+        if pace.drawn is not work:
+            pace.drawn = work
+            _draw(work.picture, places, _SOLUTION)
+            # Better the last curve for a moment longer than none, and then one on another scale.
+            if not places["accuracy"].shown:
+                _draw(work.picture, places, _CURVE)
+            if not work.done:
+                yield _page(places, found.lines)
+        pace.advance(lambda work: work.done)
+        _draw(work.picture, places, _CURVE)
+    pace.waits = work is not None and not (work.done or pace.stopped)
+    yield None if work is None or work.picture is None else _page(places, found.lines)
 
-    def drawn(name: str, drawing: Any, figure: Any, table: Any) -> mo.Html:
-        return places[name].drawn(drawing(picture), lambda: figure(picture), lambda: table(picture))
 
-    accuracy = places["accuracy"].plotted(pictures.accuracy_figure(picture), lambda: pictures.accuracy_table(picture))
-    order = drawn("order-parameter", drawings.order_drawing, pictures.order_figure, pictures.order_table)
-    paths = drawn("paths", drawings.paths_drawing, pictures.paths_figure, pictures.paths_table)
-    kernel = drawn("kernel", drawings.kernel_drawing, pictures.kernel_figure, pictures.kernel_table)
-    overlap = drawn("label-overlap", drawings.overlap_drawing, pictures.overlap_figure, pictures.overlap_table)
-    above, below = cards([accuracy, order]), cards([paths, kernel, overlap])
-    return mo.vstack([above, below, code(found.lines)], gap=0.4)
+_CURVE = {"accuracy": (drawings.accuracy_drawing, tables.accuracy_table)}
+_SOLUTION = {
+    "order-parameter": (drawings.order_drawing, tables.order_table),
+    "paths": (drawings.paths_drawing, tables.paths_table),
+    "kernel": (drawings.kernel_drawing, tables.kernel_table),
+    "label-overlap": (drawings.overlap_drawing, tables.overlap_table),
+}
+
+
+def _draw(picture: LearningPicture, places: dict[str, DrawnCard], kinds: dict[str, tuple[Any, Any]]) -> None:
+    for name, (drawing, table) in kinds.items():
+        places[name].draw(drawing(picture), partial(table, picture))
+
+
+def _page(places: dict[str, DrawnCard], lines: str) -> mo.Html:
+    rows = (("accuracy", "order-parameter"), ("paths", "kernel", "label-overlap"))
+    return mo.vstack([*(cards([places[name].html() for name in row]) for row in rows), code(lines)], gap=0.4)
 
 
 def _work(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> tuple[PictureWork, str]:

@@ -18,6 +18,7 @@ from pygments import highlight
 from pygments.formatters.html import HtmlFormatter
 from pygments.lexers.python import PythonLexer
 
+from .drawings import file_of
 from .dynamics_view import DynamicsChoice
 from .learning_view import LearningChoice
 from .links import from_link, to_link
@@ -176,24 +177,70 @@ def nothing() -> mo.Html:
 
 
 class Card:
-    """A figure's place on the page, with what saves it: the picture as a page of its own, and the numbers behind it.
+    """A figure's place on the page, with what saves it: the picture, and the numbers behind it.
 
     It is made once for a page, in a cell that does not run again: a browser then draws what changes in the figure, and
     nothing around it.
 
     Arguments:
         name: of the files.
-        click: called with the point that was clicked, by axis; of a card that shows figures of Plotly.
+        ending: of the file with the picture.
+        kind: what a browser takes that file for.
+
+    Fields:
+        shown: the figure as the page has it; empty before the first.
+        table: columns by name, asked for when they are saved.
+    """
+
+    def __init__(self, name: str, ending: str, kind: str) -> None:
+        self.shown = ""
+        self.table: Callable[[], Mapping[str, np.ndarray]] = dict
+        saved = [
+            mo.download(lambda: csv_of(self.table()), f"{name}.csv", "text/csv", label="data"),
+            mo.download(self.file, f"{name}.{ending}", kind, label="picture"),
+        ]
+        self._saved = saved, "".join(element.text for element in saved)
+
+    def file(self) -> bytes:
+        """The picture as a file."""
+        raise NotImplementedError
+
+    def html(self) -> mo.Html:
+        """The card as it was shown last."""
+        return mo.Html(f'<div class="tf-card">{self.shown}<div class="tf-saved">{self._saved[1]}</div></div>')
+
+
+class DrawnCard(Card):
+    """The card of a drawing, which is saved as it is."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "svg", "image/svg+xml")
+
+    def draw(self, drawing: str, table: Callable[[], Mapping[str, np.ndarray]]) -> mo.Html:
+        """The card with another drawing.
+
+        Arguments:
+            drawing: of `drawings.drawing`.
+            table: the columns behind it, by name.
+        """
+        self.shown, self.table = drawing, table
+        return self.html()
+
+    def file(self) -> bytes:
+        """The drawing as it stands on the page."""
+        return file_of(self.shown)
+
+
+class PlottedCard(Card):
+    """The card of a figure of Plotly, which is saved as a page of its own.
+
+    Arguments:
+        click: called with the point that was clicked, by axis.
     """
 
     def __init__(self, name: str, click: Callable[[Any], None] | None = None) -> None:
-        self._name = name
-        self._figure: Callable[[], go.Figure] = go.Figure
-        self._table: Callable[[], Mapping[str, np.ndarray]] = dict
-        self._saved = [
-            mo.download(lambda: csv_of(self._table()), f"{name}.csv", "text/csv", label="data"),
-            mo.download(lambda: page_of(self._figure(), name), f"{name}.html", "text/html", label="picture"),
-        ]
+        super().__init__(name, "html", "text/html")
+        self._name, self._figure = name, go.Figure()
 
         def told(points: Any) -> None:
             if points and click is not None:
@@ -202,12 +249,12 @@ class Card:
         self._told = told
         self._place = mo.ui.plotly(go.Figure(), config=_config(name), on_change=told)
 
-    def plotted(self, figure: go.Figure, table: Callable[[], Mapping[str, np.ndarray]]) -> mo.Html:
-        """The card with a figure of Plotly.
+    def plot(self, figure: go.Figure, table: Callable[[], Mapping[str, np.ndarray]]) -> mo.Html:
+        """The card with another figure.
 
         Arguments:
             figure: what is shown, and saved.
-            table: columns by name, asked for when they are saved.
+            table: as in `DrawnCard.draw`.
         """
         # The element stays the one that it is; a new one would be drawn three times.
         shown, found = _FIGURE.subn(lambda _: f"data-figure='{_attribute(figure)}'", self._place.text)
@@ -218,26 +265,12 @@ class Card:
             # A marimo that writes its elements in another way.
             self._place = mo.ui.plotly(figure, config=_config(self._name), on_change=self._told)
             shown = self._place.text
-        return self._with(shown, lambda: figure, table)
+        self.shown, self._figure, self.table = shown, figure, table
+        return self.html()
 
-    def drawn(
-        self, drawing: str, figure: Callable[[], go.Figure], table: Callable[[], Mapping[str, np.ndarray]]
-    ) -> mo.Html:
-        """The card with a drawing.
-
-        Arguments:
-            drawing: of `drawings.drawing`.
-            figure: the figure that is saved for it, made when it is asked for.
-            table: as in `plotted`.
-        """
-        return self._with(drawing, figure, table)
-
-    def _with(
-        self, shown: str, figure: Callable[[], go.Figure], table: Callable[[], Mapping[str, np.ndarray]]
-    ) -> mo.Html:
-        self._figure, self._table = figure, table
-        saved = "".join(element.text for element in self._saved)
-        return mo.Html(f'<div class="tf-card">{shown}<div class="tf-saved">{saved}</div></div>')
+    def file(self) -> bytes:
+        """A page that needs nothing else."""
+        return page_of(self._figure, self._name)
 
 
 def cards(shown: Iterable[mo.Html]) -> mo.Html:
@@ -267,8 +300,7 @@ def csv_of(columns: Mapping[str, np.ndarray]) -> bytes:
 
 def page_of(figure: go.Figure, name: str) -> bytes:
     """A figure as a page that needs nothing else, its script included."""
-    text = figure.to_html(include_plotlyjs=True, full_html=True, config=_config(name))
-    return text.encode()
+    return figure.to_html(include_plotlyjs=True, full_html=True, config=_config(name)).encode()
 
 
 def code(lines: str) -> mo.Html:

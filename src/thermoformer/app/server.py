@@ -25,7 +25,7 @@ FORGOTTEN = 10
 LOOPBACK = "127.0.0.1"
 # Characters of a token, which is all that stands between a network and this machine.
 SHORTEST_TOKEN = 16
-_MISSING = "the explorer needs marimo, plotly and uvicorn: pip install 'thermoformer[app]'"
+_MISSING = "the explorer needs marimo, plotly, uvicorn and threadpoolctl: pip install 'thermoformer[app]'"
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,7 @@ def explore(place: Place | None = None, *, browser: bool = True, started: Callab
     place = place or Place()
     try:
         import uvicorn
+        from threadpoolctl import threadpool_limits
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(_MISSING) from error
     pages = _application(place.token)
@@ -122,7 +123,10 @@ def explore(place: Place | None = None, *, browser: bool = True, started: Callab
     server = uvicorn.Server(config)
     threading.Thread(target=_when_up, args=(server, place.link(port), browser, started), daemon=True).start()
     try:
-        server.run(sockets=[listening])
+        # Matrices are small here, and browser and readers want cores too: threads that wait for one another in each of
+        # many small products would make every answer take twice as long.
+        with threadpool_limits(limits=1, user_api="blas"):
+            server.run(sockets=[listening])
     except KeyboardInterrupt:  # how one leaves
         pass
     finally:

@@ -1,0 +1,62 @@
+"""Tables of the Learning view: what is saved is what the picture holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from made_pictures import made_picture
+
+from thermoformer.app import learning_tables, pictures
+
+
+@pytest.fixture(scope="module")
+def picture():
+    return made_picture((("good", "random"), ("uniform",)))
+
+
+def table_of(name, picture):
+    return getattr(learning_tables, f"{name}_table")(picture)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "order", "kernel", "overlap", "paths"])
+def test_columns_of_a_table_are_equally_long(name, picture):
+    table = table_of(name, picture)
+    assert len({len(column) for column in table.values()}) == 1
+    assert all(isinstance(column, np.ndarray) and column.ndim == 1 for column in table.values())
+
+
+def test_accuracy_has_the_curve_and_the_place(picture):
+    table = table_of("accuracy", picture)
+    assert table["width"].tolist() == sorted({*picture.widths.tolist(), 40})
+    assert table["accuracy"][table["width"] == 40] == picture.test_accuracy
+    np.testing.assert_array_equal(table["accuracy"][table["width"] != 40], picture.accuracies)
+    assert table["converged"].tolist() == [False, True, True, True]
+    assert set(table["gaussian_process"]) == {picture.limit_accuracy}
+
+
+def test_order_parameter_kernel_and_overlaps(picture):
+    table = table_of("order", picture)
+    np.testing.assert_array_equal(table["order_parameter"].reshape(2, 2), picture.order_parameter)
+    assert (table["path"][1], table["other_path"][1]) == picture.path_names
+    table = table_of("kernel", picture)
+    np.testing.assert_array_equal(table["kernel"].reshape(25, 25), picture.kernel)
+    np.testing.assert_array_equal(table["other_label"][:25], picture.kernel_labels)
+    table = table_of("overlap", picture)
+    np.testing.assert_array_equal(table["overlap"], picture.overlaps)
+    np.testing.assert_array_equal(table["gaussian_process"], picture.limit_overlaps)
+
+
+def test_paths_name_their_heads(picture):
+    table = table_of("paths", picture)
+    assert table["head_1"].tolist() == ["good", "random"] and table["head_2"].tolist() == ["uniform", "uniform"]
+    np.testing.assert_array_equal(table["order_parameter"], picture.path_scores)
+
+
+def test_short_numbers():
+    assert [pictures.short_number(value) for value in (0.0, -2.5, 1234.4, 2.5e-5, np.inf, -np.inf)] == [
+        "0", "−2.5", "1234", "2.5e-5", "inf", "−inf"
+    ]  # fmt: skip
+    assert len(set(pictures.colours_for(9))) == 9
+    with pytest.raises(ValueError, match="height: got 0; expected a whole number, 1 or more"):
+        pictures.house(go.Figure(), height=0)
