@@ -167,6 +167,8 @@ def test_a_card_keeps_its_element_and_does_without_where_marimo_writes_it_otherw
         (figure,) = re.findall("data-figure='([^']*)'", text)
         read = json.loads(html.unescape(figure))
         assert read["data"][0]["y"] == [0, height] and read["layout"]["title"]["text"] == "a < b $"
+    # Whatever becomes of the figure inside, it keeps its room.
+    assert "min-height:320px" in card.plot(go.Figure(layout={"height": 320}), table).text
     monkeypatch.setattr(page, "_FIGURE", re.compile("no such attribute"))
     other = card.plot(go.Figure(go.Scatter(y=[0, 9])), table).text
     assert "[0,9]" in html.unescape(other).replace(" ", "")

@@ -257,6 +257,19 @@ def test_a_narrow_screen_needs_no_scrolling_sideways(opened, view):
     assert page.page.evaluate("document.querySelector('#App').scrollWidth <= window.innerWidth")
 
 
+@pytest.mark.parametrize(
+    ("view", "label", "size"), [("Learning", "training examples", "50"), ("Dynamics", "context L", "8")]
+)
+def test_a_new_size_says_that_it_is_compiled(opened, view, label, size):
+    page = opened(f"?view={view}")
+    page.drawn({"Learning": 5, "Dynamics": 4}[view])
+    numbers = page.numbers()
+    page.page.locator("marimo-dropdown").filter(has_text=label).get_by_role("combobox").select_option(size)
+    page.page.wait_for_selector("[data-testid=compiling] progress")
+    page.page.wait_for_selector(NUMBERS)
+    page.until(lambda: page.numbers() != numbers)
+
+
 def test_show_me_the_code(opened):
     page = opened()
     page.page.get_by_role("button", name="Show me the code").click()

@@ -158,6 +158,23 @@ def test_work_that_takes_long_shows_how_far_it_is_and_can_be_stopped(monkeypatch
     assert found.work.picture.widths.tolist() == [800, 2000]
 
 
+def test_a_new_size_is_announced(monkeypatch):
+    monkeypatch.setattr("thermoformer.app._learning_numbers._compiled", set())
+    pace, address = learning_page.Pace(), Address()
+    values = learning_page.controls(LearningChoice(train=25, layers=("good+random",))).value
+    assert "compiling a program" in learning_page.notice(values, (), pace, address).text
+    learning_page.answer(values, (), pace, address)
+    assert learning_page.notice(values, (), pace, address) is None
+    assert learning_page.notice(values | {"width": 30, "temperature": 0.2}, (), pace, address) is None
+    assert learning_page.notice(values | {"train": "50"}, (), pace, address) is not None
+    nothing = values | {"layers": [["–"] * 3, ["–"] * 3]}
+    assert learning_page.notice(nothing, (), pace, address) is None  # the answer says what is wrong
+    monkeypatch.setattr("thermoformer.app.dynamics_view._compiled", set())
+    given = dynamics_page.controls(DynamicsChoice()).value, {"lowest": 1.2, "highest": 2.6}, 1.0, ()
+    assert "compiling a program" in dynamics_page.notice(*given).text
+    assert dynamics_page.notice(given[0] | {"features": "table", "table": "o +"}, *given[1:]) is None
+
+
 def test_numbers_and_the_solution_come_before_the_curve(monkeypatch):
     monkeypatch.setattr(learning_page, "SLICE", 60.0)
     pace, address, places = learning_page.Pace(), Address(), learning_page.cards_of_page()

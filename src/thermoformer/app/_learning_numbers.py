@@ -164,6 +164,8 @@ class Shelf:
 
 _curves, _limits = Shelf(256), Shelf(256)
 _problems = Shelf(4)
+# Sizes whose programs are compiled.
+_compiled: set[Hashable] = set()
 
 
 class PictureWork:
@@ -185,6 +187,12 @@ class PictureWork:
         self._slices = 1 + len(self._left)
         self._points: list[tuple[int, np.ndarray, float, bool]] = []
         self._search = Search(data, width, temperature)
+        self._sizes = tuple(map(len, data.heads)), data.xi.shape, data.form
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the next slice compiles a program of a new size first, which takes seconds."""
+        return self._sizes not in _compiled
 
     @property
     def done(self) -> bool:
@@ -201,6 +209,7 @@ class PictureWork:
         if self.done:
             return
         self._search.advance()
+        _compiled.add(self._sizes)
         solution = self._search.solution
         if solution is None:
             return

@@ -15,8 +15,21 @@ from ._turn import turn
 from .dynamics_code import code_of, diagram_code_of
 from .dynamics_drawings import plane_drawing
 from .dynamics_steps import DiagramStepper, Judgement, diagram_for
-from .dynamics_view import CONTEXTS, MOST_FEATURES, DynamicsChoice, DynamicsPicture, picture_of, table_text
-from .page import DrawnCard, PlottedCard, cards, code, nothing, numbers, problem, progress, row, slider, write_link
+from .dynamics_view import CONTEXTS, MOST_FEATURES, DynamicsChoice, DynamicsPicture, compiles, picture_of, table_text
+from .page import (
+    DrawnCard,
+    PlottedCard,
+    cards,
+    code,
+    compiling,
+    nothing,
+    numbers,
+    problem,
+    progress,
+    row,
+    slider,
+    write_link,
+)
 from .uploads import LARGEST_FILE, table
 
 FEATURES = {"the paper's": "paper", "random": "random", "my own table": "table"}
@@ -167,6 +180,15 @@ def answer(
         return Answer(problem(str(error)))
     write_link(address, "Dynamics", choice)
     return Answer(numbers([("β", f"{choice.beta:.4f}"), *pictures.numbers_of(picture)]), picture)
+
+
+def notice(values: dict[str, Any], between: dict[str, float], beta: float, own: Any) -> mo.Html | None:
+    """What to show before `answer`, with the same arguments, where that compiles first."""
+    try:
+        choice = chosen(values, between, beta, own)
+    except ValueError:  # said by the answer
+        return None
+    return compiling() if compiles(choice) else None
 
 
 def cards_of_page() -> dict[str, Any]:

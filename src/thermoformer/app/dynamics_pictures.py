@@ -63,7 +63,10 @@ def orbit_figure(picture: DynamicsPicture, *, height: int = 380) -> go.Figure:
     figure.update_yaxes(
         title_text=f"m<sub>{choice.role}</sub>", range=around(picture.values), nticks=7, exponentformat="power"
     )
-    figure.update_layout(uirevision=f"orbit {choice.role}", showlegend=choice.components > 1, dragmode="pan")
+    # Room for the legend below the buttons.
+    figure.update_layout(
+        uirevision=f"orbit {choice.role}", showlegend=choice.components > 1, dragmode="pan", margin={"t": 54}
+    )
     return house(figure, height=height)
 
 

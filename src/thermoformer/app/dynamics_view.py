@@ -251,6 +251,29 @@ def start_of(choice: DynamicsChoice) -> Window:
     return model.window(np.random.default_rng(choice.start).uniform(-0.5, 0.5, shape))
 
 
+# Sizes whose programs are compiled.
+_compiled: set[tuple[int, ...]] = set()
+
+
+def compiles(choice: DynamicsChoice) -> bool:
+    """Whether the picture of a choice compiles a program of a new size first, which takes seconds.
+
+    Example:
+        >>> choice = DynamicsChoice(beta=1.0)
+        >>> picture = picture_of(choice)
+        >>> compiles(dataclasses.replace(choice, beta=1.1)), compiles(dataclasses.replace(choice, context=16))
+        (False, True)
+    """
+    return _sizes(choice) not in _compiled
+
+
+def _sizes(choice: DynamicsChoice) -> tuple[int, ...]:
+    model = model_of(choice)
+    features = model.features
+    # Positions play no part where ε is 0, which makes another program.
+    return features.features, features.heads, features.classes, choice.context, len(model.positions), choice.epsilon > 0
+
+
 @lru_cache(maxsize=64)
 def picture_of(choice: DynamicsChoice) -> DynamicsPicture:
     """The orbit of a choice after a transient, its spectrum, and a quick look at its regime.
@@ -290,6 +313,7 @@ def _computed(choice: DynamicsChoice) -> tuple[Orbit, Regime]:
             k=exponents_of(model),
             longest_period=LONGEST_PERIOD,
         )
+    _compiled.add(_sizes(choice))
     return path, verdict
 
 

@@ -67,9 +67,10 @@ def _(learning_controls, learning_page, learning_upload, mo, view):
 def _(clock, learning_controls, learning_pace, learning_page, learning_upload, mo, page, view):
     learning = None
     if view.value == "Learning":
-        learning = learning_page.answer(
-            learning_controls.value, learning_upload.value, learning_pace, mo.query_params()
-        )
+        _asked = learning_controls.value, learning_upload.value, learning_pace, mo.query_params()
+        if (_notice := learning_page.notice(*_asked)) is not None:
+            mo.output.replace(_notice)
+        learning = learning_page.answer(*_asked)
     mo.vstack([learning.top, page.unseen(clock)]) if learning is not None else None
     return (learning,)
 
@@ -121,9 +122,10 @@ def _(beta, dynamics_controls, dynamics_page, dynamics_upload, mo, span, switche
 def _(beta, dynamics_controls, dynamics_page, dynamics_upload, mo, pace, say_work_waits, span, view):
     dynamics = None
     if view.value == "Dynamics":
-        dynamics = dynamics_page.answer(
-            dynamics_controls.value, span.value, beta.value, dynamics_upload.value, pace, mo.query_params()
-        )
+        _asked = dynamics_controls.value, span.value, beta.value, dynamics_upload.value
+        if (_notice := dynamics_page.notice(*_asked)) is not None:
+            mo.output.replace(_notice)
+        dynamics = dynamics_page.answer(*_asked, pace, mo.query_params())
         # The clock goes until the diagram has its line at the new β.
         if not pace.waits:
             pace.waits = True

@@ -26,7 +26,7 @@ from .learning_view import (
     work_of,
     work_of_arrays,
 )
-from .page import DrawnCard, cards, code, numbers, problem, progress, row, slider, write_link
+from .page import DrawnCard, cards, code, compiling, numbers, problem, progress, row, slider, write_link
 from .uploads import LARGEST_FILE, Upload, upload_of
 
 NONE = "–"
@@ -166,6 +166,15 @@ def answer(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> Answer
         pace.button = mo.ui.button(label="stop", on_click=lambda _: pace.stop())
         parts.append(row([progress("solving", work.fraction, "solving width by width"), pace.button]))
     return Answer(mo.vstack(parts), work, lines)
+
+
+def notice(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> mo.Html | None:
+    """What to show before `answer`, whose arguments these are, where that compiles first."""
+    try:
+        work, _ = _work(values, own, pace, address)
+    except ValueError:  # said by the answer
+        return None
+    return compiling() if work.compiles else None
 
 
 def cards_of_page() -> dict[str, DrawnCard]:

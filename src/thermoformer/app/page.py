@@ -166,6 +166,13 @@ def progress(name: str, fraction: float, words: str) -> mo.Html:
     return mo.Html(f'<div class="tf-progress" data-testid="{html.escape(name)}">{bar}{html.escape(words)}</div>')
 
 
+def compiling() -> mo.Html:
+    """What stands in place of numbers while a program for them is compiled; nobody knows how far that is."""
+    bar = '<progress aria-label="compiling"></progress>'
+    words = "compiling a program for these sizes: some seconds, once"
+    return mo.Html(f'<div class="tf-progress" data-testid="compiling">{bar}{words}</div>')
+
+
 def unseen(element: Any) -> mo.Html:
     """An element that does its work without being seen."""
     return mo.Html(f'<div class="tf-unseen">{"" if element is None else mo.as_html(element).text}</div>')
@@ -265,7 +272,10 @@ class PlottedCard(Card):
             # A marimo that writes its elements in another way.
             self._place = mo.ui.plotly(figure, config=_config(self._name), on_change=self._told)
             shown = self._place.text
-        self.shown, self._figure, self.table = shown, figure, table
+        # A figure that a page changes its size under may lose its height, and others would stand on it.
+        height = getattr(figure.layout, "height", None) or 450
+        self.shown = f'<div style="min-height:{height}px">{shown}</div>'
+        self._figure, self.table = figure, table
         return self.html()
 
     def file(self) -> bytes:
@@ -319,4 +329,11 @@ def _highlighted(line: str) -> str:
 
 def _config(name: str) -> dict[str, Any]:
     drawn = {"format": "png", "filename": name, "scale": 3}
-    return {"displaylogo": False, "responsive": True, "toImageButtonOptions": drawn, "scrollZoom": False}
+    return {
+        "displaylogo": False,
+        "responsive": True,
+        "toImageButtonOptions": drawn,
+        "scrollZoom": False,
+        # As many as fit beside a legend: where there is no pointer to hover they are always there.
+        "modeBarButtons": [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
+    }
