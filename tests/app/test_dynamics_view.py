@@ -34,7 +34,7 @@ from thermoformer.app.dynamics_view import (
     start_of,
     warm,
 )
-from thermoformer.dynamics import lyapunov_spectrum, orbit, orbit_diagram, power_spectrum, regime
+from thermoformer.dynamics import lyapunov_spectrum, orbit, orbit_diagram, power_spectrum, regime, tangents
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -319,3 +319,13 @@ def test_several_readers_at_once_see_the_same():
         answers = list(pool.map(ask, choices))
     assert [sums for sums, _ in answers[:4]] == [sums for sums, _ in answers[4:]]
     assert stepper.done and len(stepper.betas) == 128
+
+
+def test_no_program_of_this_view_calls_lapack():
+    """Else it would have to take turns with the Learning view, whose programs do."""
+    model = model_of(DynamicsChoice(context=16))
+    assert view_module.exponents_of(model) <= tangents.UNROLLED
+    columns = np.ones((view_module.exponents_of(model), 3, 2))
+    assert "lapack" not in jax.jit(tangents.orthonormalise).lower(columns).as_text()
+    many = np.ones((tangents.UNROLLED + 1, tangents.UNROLLED + 1, 2))
+    assert "lapack" in jax.jit(tangents.orthonormalise).lower(many).as_text(), "this is not how to tell"

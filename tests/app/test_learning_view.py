@@ -12,7 +12,7 @@ import pytest
 from thermoformer.app import learning_view
 from thermoformer.app._learning_numbers import FEW_WIDTHS, WIDTHS, Search, widths_for
 from thermoformer.app._task_features import attentioned_inputs
-from thermoformer.app._turn import turn
+from thermoformer.app._turn import learning_turn
 from thermoformer.app.learning_view import LearningChoice, numbers_of, picture_of, picture_of_arrays
 from thermoformer.learning import (
     Architecture,
@@ -141,7 +141,7 @@ def test_work_in_slices_and_turns():
     fractions = [work.fraction]
     while not work.done:
         work.advance()
-        assert not turn.locked()
+        assert not learning_turn.locked()
         fractions.append(work.fraction)
         # The solution comes first, and its curve from the widest down.
         assert work.picture.width == SMALL.width and len(work.picture.widths) == len(fractions) - 2

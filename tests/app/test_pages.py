@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("marimo", reason="needs the extra `app`")
 
 from thermoformer.app import dynamics_page, learning_page, page
-from thermoformer.app._turn import turn
+from thermoformer.app._turn import dynamics_turn
 from thermoformer.app.dynamics_view import DynamicsChoice
 from thermoformer.app.learning_view import LearningChoice
 
@@ -98,7 +98,7 @@ def test_nothing_is_computed_between_ticks(stepper):
     advance(pace, choice, "0.5s (2)", True, False)
     assert stepper.slices == 1
     pace.moved -= 10
-    with turn:  # another page computes
+    with dynamics_turn:  # another page computes
         assert advance(pace, choice, "0.5s (3)", True, False)[1]
     assert stepper.slices == 1
     assert advance(pace, choice, "0.5s (4)", False, False) == (stepper, False)  # stopped by its switch

@@ -20,7 +20,7 @@ from ..learning.kernels import Problem, choose_form, feature_scales
 from ..learning.order import factor_of
 from ..learning.saddle import TOLERANCE, minimise_from, ready_search, solution_at
 from ..learning.scores import head_labels
-from ._turn import turn
+from ._turn import learning_turn
 
 # Where the curve is solved, and where it is solved when every solution is dear.
 WIDTHS = (5, 10, 20, 50, 100, 300, 800, 2000)
@@ -281,7 +281,7 @@ class Search:
     def advance(self) -> None:
         """As many steps as one turn allows."""
         arch, setting = self.arch, Setting.of(self.arch, self.temperature)
-        with turn:
+        with learning_turn:
             problem, method = _ready(self.data)
             # A search that begins again has forgotten the curvature it had learned; Newton's knows it at once.
             least = 3 if method == "newton" else 20

@@ -11,7 +11,7 @@ import marimo as mo
 import numpy as np
 
 from . import dynamics_pictures as pictures
-from ._turn import turn
+from ._turn import dynamics_turn
 from .dynamics_code import code_of, diagram_code_of
 from .dynamics_drawings import plane_drawing
 from .dynamics_steps import DiagramStepper, Judgement, diagram_for
@@ -247,7 +247,7 @@ def advanced(pace: Pace, choice: DynamicsChoice, tick: str, refine: bool, longer
     ticked, pace.tick = tick != pace.tick, tick
     quiet = time.monotonic() - pace.moved > PAUSE
     # Whoever moves a slider comes first: a slice is left for the next tick rather than waited for.
-    if ticked and quiet and not turn.locked():
+    if ticked and quiet and not dynamics_turn.locked():
         if pace.judgement is not None and not pace.judgement.done:
             pace.judgement.advance()
         elif refine and not stepper.done:

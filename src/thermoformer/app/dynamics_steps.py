@@ -18,7 +18,7 @@ from ..dynamics import MeanField, Regime, Window, orbit_diagram, regime
 from ..dynamics.plan import Plan
 from ..dynamics.survey import survey
 from ..dynamics.window_lanes import MeanFieldLanes, WindowState, newest_entry
-from ._turn import turn
+from ._turn import dynamics_turn
 from .dynamics_view import DynamicsChoice, exponents_of, model_of, start_of
 
 # Columns of the first level, and values of β side by side for features like the paper's: one shape, so one compiled
@@ -131,7 +131,7 @@ class DiagramStepper:
                 return
             number = len(self._found)
             betas = self._all[self._slices[number]]
-            with turn:
+            with dynamics_turn:
                 limits = self.limits or self._look(betas)
                 found = self._columns(betas, limits, DIAGRAM_STEPS, DIAGRAM_TRANSIENT)
             names = ("density", "exponents", "regime", "period")
@@ -325,7 +325,7 @@ class Judgement:
         with self._mine:
             if self.done:
                 return
-            with turn:
+            with dynamics_turn:
                 if self._wait:
                     self._run_on(min(self._wait, self._slice))
                 else:

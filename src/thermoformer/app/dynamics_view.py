@@ -12,7 +12,7 @@ import numpy as np
 from .._validation import fail, nonnegative_integer, nonnegative_number, one_of, positive_integer, real_array
 from ..dynamics import Features, MeanField, Orbit, Regime, Window, orbit, power_spectrum, regime
 from ..dynamics.positions import binary_positions
-from ._turn import turn
+from ._turn import dynamics_turn
 
 FEATURE_SETS, ROLES, CONTEXTS = ("paper", "random", "table"), ("o", "v", "q", "k"), (2, 4, 8, 16)
 # A table beyond these would compute for longer than a reader waits.
@@ -301,10 +301,10 @@ def picture_of(choice: DynamicsChoice) -> DynamicsPicture:
 @lru_cache(maxsize=32)
 def _computed(choice: DynamicsChoice) -> tuple[Orbit, Regime]:
     model, start = model_of(choice), start_of(choice)
-    with turn:
+    with dynamics_turn:
         path = orbit(model, start, steps=KEPT, transient=TRANSIENT)
     # Others may take a turn in between.
-    with turn:
+    with dynamics_turn:
         verdict = regime(
             model,
             start,
