@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._keys import KeyLike, as_key
+from .._keys import KeyLike, as_key, standard_normal
 from .._precision import MATMUL_PRECISION
 from .._validation import attention_matrices, fail, positive_integer, real_array
 
@@ -115,7 +115,7 @@ def random_attention(
     x = _tokens(x)
     heads = positive_integer("heads", heads)
     width = x.shape[2]
-    weights = jax.random.normal(as_key(key), (heads, width, width)) * scale / width
+    weights = standard_normal(as_key(key), (heads, width, width)) * scale / width
     return bilinear_attention(x, weights, causal=causal, hard=hard)
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._keys import KeyLike, as_key
+from .._keys import KeyLike, as_key, standard_normal
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, layers_of_attention, one_of, positive_integer, real_array
 from .layout import Layout
@@ -193,13 +193,13 @@ def prior_weights(arch: Architecture, token_width: int, *, key: KeyLike, draws: 
     lead = () if draws is None else (positive_integer("draws", draws),)
     keys = jax.random.split(as_key(key), arch.layers + 2)
     scales = np.sqrt(arch.variances)
-    embedding = scales[0] * jax.random.normal(keys[0], (*lead, arch.widths[0], token_width))
+    embedding = scales[0] * standard_normal(keys[0], (*lead, arch.widths[0], token_width))
     values = tuple(
         scales[layer + 1]
-        * jax.random.normal(keys[layer + 1], (*lead, heads, arch.widths[layer + 1], arch.widths[layer]))
+        * standard_normal(keys[layer + 1], (*lead, heads, arch.widths[layer + 1], arch.widths[layer]))
         for layer, heads in enumerate(arch.heads)
     )
-    readout = scales[-1] * jax.random.normal(keys[-1], (*lead, *_output_axis(arch), arch.widths[-1]))
+    readout = scales[-1] * standard_normal(keys[-1], (*lead, *_output_axis(arch), arch.widths[-1]))
     return Weights(embedding, values, readout)
 
 
