@@ -6,6 +6,7 @@ Every function returns rows that sum to 1 over keys. A layer that mixes kinds of
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -152,6 +153,7 @@ def _tokens(x: Any) -> np.ndarray:
     return real_array("x", x, ("example", "token", "feature"))
 
 
+@partial(jax.jit, static_argnames=("causal", "hard"))
 def _normalise(logits: Attention, causal: bool, hard: bool) -> Attention:
     if causal:
         tokens = logits.shape[-1]
