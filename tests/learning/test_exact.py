@@ -103,7 +103,8 @@ def test_wide_networks_are_the_gaussian_process():
 
 
 def test_high_temperature_is_the_prior():
-    prior = sampled(temperature=1e6, draws=2000)
+    # As many draws as in the next test, whose compiled sampler serves here too.
+    prior = sampled(temperature=1e6, draws=3000)
     assert np.abs((prior.order_parameter - np.eye(4)) / prior.order_parameter_error).max() < 4.5
 
 
@@ -123,9 +124,9 @@ def test_evidence_of_the_correction_against_an_average_over_the_prior(width):
     """p(y) = E[N(y; 0, K(U) + τI)] over U from the prior; the correction leaves an error of order 1/N."""
     arch, features, labels = small_problem((2,), examples=5, token_width=4, widths=width)
     setting = Setting.of(arch, 0.1)
-    vectors = prior_vectors(arch.layout, setting, jax.random.key(0), 20_000)
-    factors = jax.vmap(lambda vector: path_factor(vector, arch.layout, setting.scales))(vectors)
-    grams = np.asarray(factors @ factors.transpose(0, 2, 1))
+    vectors = jax.jit(lambda key: prior_vectors(arch.layout, setting, key, 20_000))(jax.random.key(0))
+    factors = np.asarray(jax.jit(jax.vmap(lambda one: path_factor(one, arch.layout, setting.scales)))(vectors))
+    grams = factors @ factors.transpose(0, 2, 1)
     xi = np.asarray(features.values)
     pair = np.einsum("man,vbn->abmv", xi, xi) / xi.shape[2] / 2
     covariance = np.einsum("zab,abmv->zmv", grams, pair) + 0.1 * np.eye(5)

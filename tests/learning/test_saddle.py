@@ -219,7 +219,7 @@ def test_whitened_hessian_in_both_forms():
         hessians.append(whitened_hessian(solution))
     np.testing.assert_allclose(hessians[0], hessians[1], atol=1e-6)
     setting = Setting.of(arch, 0.1)
-    exact = jax.hessian(lambda v: action(v, solution.problem, arch.layout, setting) / 40)(solution.vector)
+    exact = jax.jit(jax.hessian(lambda v: action(v, solution.problem, arch.layout, setting) / 40))(solution.vector)
     np.testing.assert_allclose(hessians[1], exact, atol=1e-9)
 
 

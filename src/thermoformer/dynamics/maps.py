@@ -121,7 +121,7 @@ class DiscreteMap:
 
     def state(self, lanes: Lanes, lane_state: Any, lane: int) -> np.ndarray:
         """The state of one lane."""
-        return np.asarray(lane_state[:, lane])
+        return np.asarray(lane_state)[:, lane].copy()
 
 
 def as_map(model: Any, state: Any = None, parameters: Mapping[str, float] | None = None) -> Map:

@@ -241,7 +241,7 @@ class MeanField:
         assert isinstance(lanes, MeanFieldLanes)
         slot, context = int(lane_state.slot), self._context
         newest_first = [(slot - 1 - token) % context for token in range(context)]
-        A = np.asarray(lane_state.attention[..., lane])[newest_first]
+        A = np.asarray(lane_state.attention)[newest_first, :, lane]
         return Window(A, np.asarray(lanes.positions)[newest_first])
 
     @property

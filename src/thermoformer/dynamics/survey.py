@@ -141,16 +141,14 @@ def _run_batch(
             clock.tick("transient")
             steps = plan.transient * (piece + 1) // plan.pieces - plan.transient * piece // plan.pieces
             state = jax.block_until_ready(run_steps(lanes, state, jnp.asarray(steps))) if steps else state
-        origin = lanes.observe(state)
         density, bins, how, section = plan.density, 0, (0.0, 1.0, 0.0), None
         if density is not None:
             bins, section = density.bins, None if density.section is None else density.section[0]
             near = 0.0 if density.section is None else density.section[1]
             how = (density.low, (density.high - density.low) / density.bins, near)
         how = tuple(jnp.asarray(number, jnp.float64) for number in how)
-        tally = Tally.empty(origin, bins, 0 if section is None else bins)
         shown = 0 if density is None else density.shown
-        columns = lanes.unit_columns(state, plan.exponents) if plan.exponents else jnp.zeros(())
+        origin, tally, columns = _beginning(lanes, state, bins, 0 if section is None else bins, plan.exponents)
         blocks, lost, counted = [], np.zeros((plan.exponents, lanes.lanes)), []
         half, half_steps, seen = tally, 0, 0
         all_turns = max(plan.steps // plan.every, plan.blocks)
@@ -197,6 +195,14 @@ def _run_batch(
             drift=_drift(first, second) if half_steps else np.full(lanes.lanes, np.nan),
             finals=_states(model, lanes, state),
         )
+
+
+@eqx.filter_jit
+def _beginning(lanes: Lanes, state: Any, bins: int, section_bins: int, exponents: int) -> tuple[Array, Tally, Array]:
+    """Where the orbits are, nothing counted yet, and unit tangents: one program, not one for every operation."""
+    origin = lanes.observe(state)
+    columns = lanes.unit_columns(state, exponents) if exponents else jnp.zeros(())
+    return origin, Tally.empty(origin, bins, section_bins), columns
 
 
 def _moments(total: Array, squares: Array, steps: int) -> tuple[np.ndarray, np.ndarray]:

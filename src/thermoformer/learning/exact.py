@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._keys import KeyLike, as_key
+from .._keys import KeyLike, as_key, standard_normal
 from .._validation import labels_for, positive_number
 from .action import Setting, entropy_derivatives, path_factor, reachable_action
 from .kernels import Problem, null_energy
@@ -164,7 +164,7 @@ def sample_order_parameters(
     first, second = jax.random.split(as_key(key))
     problem = ready_problem(arch, features, y, temperature, form)
     target = whitened_target(arch, problem, temperature)
-    start = jax.random.normal(first, (chains, target.layout.count))
+    start = standard_normal(first, (chains, target.layout.count))
     (vectors, potentials), stats = run_nuts(
         target,
         _Observed(target),
@@ -228,7 +228,7 @@ def prior_vectors(layout: Layout, setting: Setting, key: jax.Array, draws: int) 
     shape = (draws, layout.count)
     # χ²_k is twice a Gamma variable of shape k/2.
     logarithm = 0.5 * (jax.random.loggamma(diagonal_key, freedom / 2, shape) + jnp.log(2 / width)[None, :])
-    normal = jax.random.normal(other_key, shape) / jnp.sqrt(width)[None, :]
+    normal = standard_normal(other_key, shape) / jnp.sqrt(width)[None, :]
     return jnp.where(layout.diagonal[None, :], logarithm, normal)
 
 

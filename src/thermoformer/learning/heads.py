@@ -6,6 +6,7 @@ Every function returns rows that sum to 1 over keys. A layer that mixes kinds of
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._keys import KeyLike, as_key
+from .._keys import KeyLike, as_key, standard_normal
 from .._precision import MATMUL_PRECISION
 from .._validation import attention_matrices, fail, positive_integer, real_array
 
@@ -115,7 +116,7 @@ def random_attention(
     x = _tokens(x)
     heads = positive_integer("heads", heads)
     width = x.shape[2]
-    weights = jax.random.normal(as_key(key), (heads, width, width)) * scale / width
+    weights = standard_normal(as_key(key), (heads, width, width)) * scale / width
     return bilinear_attention(x, weights, causal=causal, hard=hard)
 
 
@@ -152,6 +153,7 @@ def _tokens(x: Any) -> np.ndarray:
     return real_array("x", x, ("example", "token", "feature"))
 
 
+@partial(jax.jit, static_argnames=("causal", "hard"))
 def _normalise(logits: Attention, causal: bool, hard: bool) -> Attention:
     if causal:
         tokens = logits.shape[-1]

@@ -90,7 +90,7 @@ def prepare(arch: Architecture, features: PathFeatures, labels: np.ndarray, form
     if form == "pairs":
         return _in_pairs(features.values, scale, y)
     basis = feature_basis(features.values)
-    reduced = _project(features.values * scale, basis)
+    reduced = _project(features.values, scale, basis)
     examples, width, paths = reduced.shape
     if automatic:
         form = choose_form(examples, paths, width, outputs)
@@ -278,7 +278,9 @@ def energy_derivatives(problem: Problem, factor: Array, temperature: Number) -> 
     return value, gradient, (hessian + hessian.T) / 2
 
 
-def _project(features: Array, basis: Array | None) -> Float[Array, "example feature path"]:
+@jax.jit
+def _project(features: Array, scale: Any, basis: Array | None) -> Float[Array, "example feature path"]:
+    features = features * scale
     if basis is not None:
         features = jnp.matmul(features, basis, precision=MATMUL_PRECISION)
     return features.transpose(0, 2, 1)

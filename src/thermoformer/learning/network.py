@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._keys import KeyLike, as_key
+from .._keys import KeyLike, as_key, standard_normal
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, layers_of_attention, one_of, positive_integer, real_array
 from .layout import Layout
@@ -193,13 +193,12 @@ def prior_weights(arch: Architecture, token_width: int, *, key: KeyLike, draws: 
     lead = () if draws is None else (positive_integer("draws", draws),)
     keys = jax.random.split(as_key(key), arch.layers + 2)
     scales = np.sqrt(arch.variances)
-    embedding = scales[0] * jax.random.normal(keys[0], (*lead, arch.widths[0], token_width))
+    embedding = scales[0] * standard_normal(keys[0], (*lead, arch.widths[0], token_width))
     values = tuple(
-        scales[layer + 1]
-        * jax.random.normal(keys[layer + 1], (*lead, heads, arch.widths[layer + 1], arch.widths[layer]))
+        scales[layer + 1] * standard_normal(keys[layer + 1], (*lead, heads, arch.widths[layer + 1], arch.widths[layer]))
         for layer, heads in enumerate(arch.heads)
     )
-    readout = scales[-1] * jax.random.normal(keys[-1], (*lead, *_output_axis(arch), arch.widths[-1]))
+    readout = scales[-1] * standard_normal(keys[-1], (*lead, *_output_axis(arch), arch.widths[-1]))
     return Weights(embedding, values, readout)
 
 
@@ -263,7 +262,7 @@ def forward(
         raise fail("weights.embedding", f"token width {weights.embedding.shape[-1]}", f"{x.shape[2]}, as in x")
     check_heads(arch, layers)
     arrays = tuple(jnp.asarray(layer) for layer in layers)
-    return network_output(weights, jnp.asarray(x), arrays, readout, skip=arch.skip, layer_norm=layer_norm)
+    return _compiled_output(weights, jnp.asarray(x), arrays, readout, skip=arch.skip, layer_norm=layer_norm)
 
 
 def check_heads(arch: Architecture, attention: Sequence[Any]) -> None:
@@ -296,6 +295,10 @@ def network_output(
     final = {"last": lambda: norm(z[:, -1]), "first": lambda: norm(z[:, 0]), "mean": lambda: norm(z).mean(axis=1)}
     out = jnp.matmul(final[readout](), weights.readout.T, precision=MATMUL_PRECISION)
     return out / math.sqrt(weights.readout.shape[-1])
+
+
+# One program for each shape: the operations one by one would be as many.
+_compiled_output = partial(jax.jit, static_argnames=("readout", "skip", "layer_norm"))(network_output)
 
 
 def _normalised(z: Array) -> Array:

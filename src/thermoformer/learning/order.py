@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -135,7 +137,7 @@ def effective_path_weights(arch: Architecture, weights: Weights) -> Float[Array,
         >>> effective_path_weights(arch, prior_weights(arch, 4, key=0)).shape
         (6, 5)
     """
-    return path_vectors(arch, check_weights(arch, weights))
+    return _compiled_vectors(arch.replace(variances=1.0), check_weights(arch, weights))
 
 
 def path_vectors(arch: Architecture, weights: Weights) -> Array:
@@ -152,6 +154,10 @@ def path_vectors(arch: Architecture, weights: Weights) -> Array:
             attended = jnp.concatenate([vectors[..., None, :, :], attended], axis=-3)
         vectors = attended.reshape(*attended.shape[:-3], -1, arch.widths[layer])
     return vectors
+
+
+# One program for each shape: the operations one by one would be as many.
+_compiled_vectors = partial(jax.jit, static_argnames="arch")(path_vectors)
 
 
 def order_parameter_from_weights(arch: Architecture, weights: Weights) -> Float[Array, "row row"]:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._keys import standard_normal
 from .._precision import MATMUL_PRECISION
 from .kernels import feature_basis
 from .network import Architecture, Weights
@@ -151,6 +152,6 @@ def completed_coefficients(
     factors *= np.sqrt(arch.variances[0]) * row_scales(arch)[:, None]
     full = np.empty((*coefficients.shape[:3], len(basis)))
     for chain, chain_key in enumerate(jax.random.split(key, len(full))):  # a chain at a time, for memory
-        noise = factors[chain] @ np.asarray(jax.random.normal(chain_key, full.shape[1:]))
+        noise = factors[chain] @ np.asarray(standard_normal(chain_key, full.shape[1:]))
         full[chain] = noise + (coefficients[chain] - noise @ basis) @ basis.T
     return full

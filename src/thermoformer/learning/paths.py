@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -109,7 +110,7 @@ def path_attention(
     examples, tokens, _ = x.shape
     layers = layers_of_attention(attention, examples, tokens)
     one_of("readout", readout, READOUTS)
-    return path_weights([jnp.asarray(layer) for layer in layers], readout, skip)
+    return _compiled_weights([jnp.asarray(layer) for layer in layers], readout, skip)
 
 
 def path_weights(
@@ -126,3 +127,7 @@ def path_weights(
             attended = jnp.concatenate([weights[:, None], attended], axis=1)
         weights = attended.reshape(examples, -1, tokens)
     return weights
+
+
+# One program for each shape: the operations one by one would be as many.
+_compiled_weights = partial(jax.jit, static_argnames=("readout", "skip"))(path_weights)

@@ -136,11 +136,11 @@ class Predictor:
         """K(U) between the given examples, [example, example], without τ; with outputs, rows (output, example)."""
         blank = np.zeros((features.examples, self.architecture.outputs))
         problem = prepare(self.architecture, features, blank, "features")
-        return np.asarray(kernel(problem, jnp.asarray(factor_of(self.order_parameter))))
+        return np.asarray(_compiled_kernel(problem, factor_of(self.order_parameter)))
 
     def data_energy(self) -> float:
         """E = ln det(K + τI) + yᵀ(K + τI)⁻¹y, not divided by a width."""
-        return float(energy(self.problem, jnp.asarray(factor_of(self.order_parameter)), self.temperature))
+        return float(_compiled_energy(self.problem, factor_of(self.order_parameter), self.temperature))
 
     def with_order_parameter(self, order_parameter: Any) -> Predictor:
         """The predictor of another U on the same data, for instance with its off-diagonal entries set to zero."""
@@ -230,6 +230,10 @@ def scaled_pieces(arch: Architecture, features: PathFeatures, observations: int)
     rows = max(1, CHUNK // (arch.outputs * (features.paths * features.token_width + observations)))
     for start in range(0, features.examples, rows):
         yield features.values[start : start + rows] * scale
+
+
+# One program for each shape: the operations one by one would be as many.
+_compiled_kernel, _compiled_energy = jax.jit(kernel), jax.jit(energy)
 
 
 @jax.jit

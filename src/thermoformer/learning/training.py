@@ -21,7 +21,7 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from .._keys import KeyLike, as_key
+from .._keys import KeyLike, as_key, standard_normal
 from .._validation import fail, labels_for, real_array
 from .attention_network import AttentionNetwork, path_outputs
 from .checkpoints import TrainingState, read_checkpoint, sole_writer, write_checkpoint
@@ -266,7 +266,7 @@ def initial_parameters(arch: Architecture, token_width: int, settings: TrainingS
     weights = prior_weights(arch.replace(variances=settings.scale**2), token_width, key=weight_key)
     deviation = settings.key_scale / math.sqrt(token_width)
     maps = [
-        deviation * jax.random.normal(one, (heads, settings.key_size, token_width))
+        deviation * standard_normal(one, (heads, settings.key_size, token_width))
         for one, heads in zip(layer_keys, arch.heads * 2, strict=True)
     ]
     return _divided(arch, weights, tuple(maps[: arch.layers]), tuple(maps[arch.layers :]))
