@@ -319,7 +319,7 @@ def heads(
     prune: Annotated[float, typer.Option(help="The share of the heads to remove.")] = 0.5,
     method: Annotated[str, typer.Option(help="What scores heads: evidence, theory, gradient, ...")] = "evidence",
     out: Annotated[Path, typer.Option(help="Folder for what it writes.")] = Path("results/heads"),
-    compare: Annotated[bool, typer.Option("--compare", help="Draw pruning curves of all methods too.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Draw pruning curves of ten rules too.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Draws of the data, with --compare.")] = 5,
     examples: Annotated[
         int | None, typer.Option(min=1, help="Examples to score with.", show_default="1000 texts, 64 sequences")
