@@ -40,7 +40,7 @@ docs: setup ## build the documentation; a warning is an error
 	@$(BIN)/sphinx-build -W --keep-going -q -j 4 -b html docs docs/_build/html
 	@echo "Documentation: docs/_build/html/index.html"
 
-bench: setup ## run every benchmark; ratios are printed against a baseline of the same run
+bench: setup ## run the benchmarks that need no weights and no browser; each has a baseline in the same run
 	@set -e; for script in benchmarks/solve.py benchmarks/scaling.py benchmarks/sampling.py benchmarks/dynamics.py benchmarks/sweeps.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 clean: ## remove .venv, caches and built files; results/ stays

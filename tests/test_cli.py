@@ -250,6 +250,11 @@ def test_as_a_program_in_a_process_of_its_own(inputs):
     assert bad.returncode == 2 and bad.stderr == "variances: got -1.0; expected numbers above 0\n"
 
 
+def test_help_names_the_defaults():
+    shown = run("train", "--help").output
+    assert all(f"[default: ({value})]" in shown for value in ("4,4", "512", "never"))
+
+
 def test_help_does_not_wait_for_jax():
     code = "import sys, thermoformer.cli; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

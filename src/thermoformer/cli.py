@@ -44,7 +44,7 @@ def _top(
 ExecutorName = Annotated[
     Literal["local", "processes", "dask"], typer.Option("--executor", help="Where the points of a sweep run.")
 ]
-Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes.  [default: as many as cores]")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes.", show_default="as many as cores")]
 ClusterAddress = Annotated[str | None, typer.Option(help="Address of a dask scheduler.")]
 
 
@@ -54,7 +54,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A small size: seconds to minutes, as the list says.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")] = 0,
     train: Annotated[bool, typer.Option("--train", help="Train a network first, where one is needed.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for what it writes.  [default: results/NAME]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for what it writes.", show_default="results/NAME")] = None,
     executor: ExecutorName = "local",
     workers: Workers = None,
     cluster: ClusterAddress = None,
@@ -134,7 +134,7 @@ FeaturesFile = Annotated[
 Beta = Annotated[float, typer.Option(help="Inverse temperature of the output.")]
 Gamma = Annotated[float, typer.Option(help="Inverse temperature of attention.")]
 Epsilon = Annotated[float, typer.Option(help="Weight of positions, from 0 to 1.")]
-Context = Annotated[int | None, typer.Option(help="Tokens that attention sees.  [default: 2^(positional bits)]")]
+Context = Annotated[int | None, typer.Option(help="Tokens that attention sees.", show_default="2^(positional bits)")]
 Transient = Annotated[int, typer.Option(help="Steps that are passed over first.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
@@ -173,7 +173,7 @@ def lyapunov(
     context: Context = None,
     steps: Annotated[int, typer.Option(help="Steps that exponents are averaged over.")] = 20_000,
     transient: Transient = 20_000,
-    k: Annotated[int | None, typer.Option("-k", help="How many leading exponents.  [default: all]")] = None,
+    k: Annotated[int | None, typer.Option("-k", help="How many leading exponents.", show_default="all")] = None,
     longest_period: Annotated[int, typer.Option(help="Exact returns are sought up to so many steps.")] = 2000,
     confirm: Annotated[int, typer.Option(help="Follow chaos for up to so many steps more: it may end.")] = 0,
     as_json: AsJson = False,
@@ -211,8 +211,8 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
 @sweeps.command()
 def show(
     folder: Folder,
-    result: Annotated[str | None, typer.Option(help="Which result.  [default: the first]")] = None,
-    out: Annotated[Path | None, typer.Option(help="Files to write, without ending.  [default: DIR/figure]")] = None,
+    result: Annotated[str | None, typer.Option(help="Which result.", show_default="the first")] = None,
+    out: Annotated[Path | None, typer.Option(help="Files to write, without ending.", show_default="DIR/figure")] = None,
     live: Annotated[bool, typer.Option("--live", help="Draw again while the sweep grows.")] = False,
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between drawings with --live.")] = 5.0,
 ) -> None:
@@ -275,18 +275,20 @@ def resume(
 @app.command()
 def train(
     task: Annotated[Literal["one-shot"], typer.Argument(help="What to learn.")],
-    heads: Annotated[str | None, typer.Option(help="Heads per layer.  [default: 4,4]")] = None,
-    width: Annotated[int | None, typer.Option(help="Width N.  [default: 512]")] = None,
-    key_size: Annotated[int | None, typer.Option(help="Rows of the query and key weights.  [default: 128]")] = None,
-    steps: Annotated[int | None, typer.Option(help="Batches seen.  [default: 41000]")] = None,
-    batch: Annotated[int | None, typer.Option(help="Sequences in a batch.  [default: 128]")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Rate of Adam.  [default: 0.001]")] = None,
-    clip: Annotated[float | None, typer.Option(min=0, help="Longest gradient; 0 for any.  [default: 1]")] = None,
+    heads: Annotated[str | None, typer.Option(help="Heads per layer.", show_default="4,4")] = None,
+    width: Annotated[int | None, typer.Option(help="Width N.", show_default="512")] = None,
+    key_size: Annotated[int | None, typer.Option(help="Rows of the query and key weights.", show_default="128")] = None,
+    steps: Annotated[int | None, typer.Option(help="Batches seen.", show_default="41000")] = None,
+    batch: Annotated[int | None, typer.Option(help="Sequences in a batch.", show_default="128")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Rate of Adam.", show_default="0.001")] = None,
+    clip: Annotated[float | None, typer.Option(min=0, help="Longest gradient; 0 for any.", show_default="1")] = None,
     patience: Annotated[
-        int | None, typer.Option(min=1, help="Stop after so many validations without a gain.  [default: never]")
+        int | None, typer.Option(min=1, help="Stop after so many validations without a gain.", show_default="never")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and sequences.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for what it writes.  [default: results/train-TASK]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for what it writes.", show_default="results/train-TASK")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small network on a few characters.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -317,12 +319,12 @@ def heads(
     prune: Annotated[float, typer.Option(help="The share of the heads to remove.")] = 0.5,
     method: Annotated[str, typer.Option(help="What scores heads: evidence, theory, gradient, ...")] = "evidence",
     out: Annotated[Path, typer.Option(help="Folder for what it writes.")] = Path("results/heads"),
-    compare: Annotated[bool, typer.Option("--compare", help="Draw pruning curves of all methods too.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Draw pruning curves of ten rules too.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Draws of the data, with --compare.")] = 5,
     examples: Annotated[
-        int | None, typer.Option(min=1, help="Examples to score with.  [default: 1000 texts, 64 sequences]")
+        int | None, typer.Option(min=1, help="Examples to score with.", show_default="1000 texts, 64 sequences")
     ] = None,
-    test_examples: Annotated[int | None, typer.Option(min=1, help="Examples to judge by.  [default: all]")] = None,
+    test_examples: Annotated[int | None, typer.Option(min=1, help="Examples to judge by.", show_default="all")] = None,
     length: Annotated[int | None, typer.Option(min=2, help="Tokens of an example at most.")] = None,
     readout: Annotated[Literal["mean", "first", "last"], typer.Option(help="Token that a probe reads.")] = "mean",
     masked: Annotated[bool, typer.Option("--masked", help="Also write a checkpoint for from_pretrained.")] = False,
@@ -348,7 +350,7 @@ def heads(
 
 @app.command()
 def explore(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.  [default: any free one]")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.", show_default="any free one")] = 0,
     host: Annotated[
         str, typer.Option(help="Address to listen on; beyond this machine only with a token.")
     ] = "127.0.0.1",

@@ -14,7 +14,7 @@ PARTS = ("markov", "orbit-diagram")
 _NEXT = (
     ("thermoformer explore", "both theories in your browser, with sliders"),
     ("thermoformer reproduce", "the list of experiments; without --quick each runs at its full size"),
-    ("thermoformer solve mine.npz --width 10 --temperature 0.01", "the theory of learning on your own arrays"),
+    ("thermoformer solve mine.npz --heads 4,4 --width 10 --temperature 0.01", "the theory of learning on your arrays"),
     ("thermoformer orbit features.txt --beta 1.27", "the dynamics of your own features"),
     ("thermoformer heads MODEL --task trec --prune 0.5 --out DIR", "which heads of a pretrained model to cut"),
     ("make docs", "tutorials, theory, gallery and every public name"),

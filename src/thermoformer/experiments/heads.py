@@ -74,7 +74,7 @@ def run_heads(
         file: plain text, for the task "text".
         prune: the share of the heads to remove, between 0 and 1.
         method: as in `score_heads`; evidence is scored again as heads go.
-        compare: draw pruning curves of all methods over several draws of the data too. Finished points are kept in
+        compare: draw pruning curves of `methods` over several draws of the data too. Finished points are kept in
             `points/`, and a second call goes on from them.
         methods: what is compared, as in `pruning_curve`.
         seeds: how many draws a comparison has.
