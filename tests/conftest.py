@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -12,8 +11,6 @@ import numpy as np
 import pytest
 from jaxtyping import install_import_hook
 
-# Before the library is read: what changes later is not what these tests run.
-STARTED = time.time()
 # Figures are drawn to files; a test machine has no screen.
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Tests run side by side, one process per core: threads of one would only wait for those of another.
@@ -40,12 +37,6 @@ def _programs_are_forgotten() -> Iterator[None]:
     import jax  # late, after the settings above
 
     jax.clear_caches()
-
-
-@pytest.fixture(scope="session")
-def started() -> float:
-    """When this process began to read the library, in seconds since 1970."""
-    return STARTED
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -76,81 +75,22 @@ CHECKS = (
 )
 
 
-@pytest.fixture(scope="module")
-def gallery():
-    return load(ROOT / "docs" / "_ext" / "gallery.py")
-
-
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_notebook(check, gallery, started, tmp_path, monkeypatch, capsys):
+def test_notebook(check, tmp_path, monkeypatch, capsys):
     # As `python examples/NAME.py --out FILE.png` would have it.
     file = tmp_path / "figure.png"
     monkeypatch.setattr(sys, "argv", ["notebook.py", "--out", str(file)])
-    notebook = ROOT / "examples" / f"{check.__name__}.py"
-    outputs, found = load(notebook).app.run()
+    outputs, found = load(ROOT / "examples" / f"{check.__name__}.py").app.run()
     assert isinstance(found["figure"], Figure)
     assert any(output is found["figure"] for output in outputs)
     assert found["seen"] in capsys.readouterr().out
     assert file.read_bytes().startswith(b"\x89PNG")
     check(found)
-    # The documentation needs not run again what ran and was right.
-    gallery.write_page(notebook, outputs, ROOT / "docs" / gallery.FOLDER, began=started)
 
 
-NOTEBOOK = """import marimo
-
-app = marimo.App()
-
-with app.setup:
-    import matplotlib.pyplot as plt
-
-
-@app.cell
-def _():
-    figure, axes = plt.subplots()
-    figure
-    return
-"""
-
-
-@pytest.fixture
-def small(gallery, tmp_path):
-    """A notebook of one figure, what it gives, and a folder for its page."""
-    notebook = tmp_path / "small.py"
-    notebook.write_text(NOTEBOOK)
-    return notebook, gallery.load_app(notebook).run()[0], tmp_path / "pages"
-
-
-def test_a_page_is_fresh_until_something_changes(gallery, small, monkeypatch):
-    notebook, outputs, folder = small
-    assert not gallery.is_fresh(notebook, folder)
-    gallery.write_page(notebook, outputs, folder, began=time.time() + 1)
-    assert gallery.is_fresh(notebook, folder) and (folder / "small.svg").is_file()
-    assert "```{image} small.svg" in (folder / "small.md").read_text()
-    notebook.write_text(NOTEBOOK + "\n# Another notebook.\n")
-    assert not gallery.is_fresh(notebook, folder)
-    notebook.write_text(NOTEBOOK)
-    assert gallery.is_fresh(notebook, folder)
-    # Another library, of one file.
-    monkeypatch.setattr(gallery.thermoformer, "__file__", str(notebook))
-    assert not gallery.is_fresh(notebook, folder)
-
-
-def test_a_page_of_what_has_changed_or_failed_is_not_fresh(gallery, small):
-    notebook, outputs, folder = small
-    later = time.time() + 1
-    gallery.write_page(notebook, outputs, folder, began=later)
-    with pytest.raises(ValueError, match="zip"):
-        gallery.write_page(notebook, [], folder, began=later)
-    assert not gallery.is_fresh(notebook, folder)
-    # The notebook is younger than the process that is said to have run it.
-    gallery.write_page(notebook, outputs, folder, began=notebook.stat().st_mtime)
-    assert not gallery.is_fresh(notebook, folder)
-    gallery.run_page(notebook, folder)
-    assert (folder / "small.md").is_file() and not gallery.is_fresh(notebook, folder)
-
-
-def test_every_example_is_checked_and_in_the_gallery(gallery):
+def test_every_example_is_checked_and_in_the_gallery(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "_ext")
+    gallery = load(ROOT / "docs" / "_ext" / "gallery.py")
     names = [file.stem for file in EXAMPLES]
     assert sorted(gallery.NOTEBOOKS) == names == sorted(check.__name__ for check in CHECKS)
     for file in EXAMPLES:

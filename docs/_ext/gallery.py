@@ -1,23 +1,16 @@
-"""The gallery: every notebook of examples/ is run and becomes a page with its prose, code and figure.
-
-The tests run the notebooks too, and leave pages with a stamp: these are taken as they are while the notebook, the
-library and all that is installed are what they were. Without such pages every build runs every notebook.
-"""
+"""The gallery: every notebook of examples/ is run once per build and becomes a page with its prose, code and figure."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
-import hashlib
-import importlib.metadata
 import importlib.util
 import io
 import logging as standard_logging
 import multiprocessing
 import os
-import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +19,6 @@ from matplotlib.figure import Figure
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-import thermoformer
 from thermoformer import figures
 
 logger = logging.getLogger(__name__)
@@ -43,10 +35,10 @@ NOTEBOOKS = (
 )
 _INDEX = """# Gallery
 
-Six notebooks, each with one figure. They are in the folder `examples` of the repository and are run for this
-documentation whenever they or the library change. Each is a [marimo](https://docs.marimo.io) notebook and a plain
-script at once: `marimo edit examples/NAME.py` opens it in a browser, `python examples/NAME.py --out FILE.png` runs it
-and keeps the picture. `pip install '.[app]'` brings marimo.
+Six notebooks, each with one figure. They are in the folder `examples` of the repository and are run whenever this
+documentation is built. Each is a [marimo](https://docs.marimo.io) notebook and a plain script at once:
+`marimo edit examples/NAME.py` opens it in a browser, `python examples/NAME.py --out FILE.png` runs it and keeps the
+picture. `pip install '.[app]'` brings marimo.
 
 Heads of a pretrained transformer need its weights, so that example is not here:
 [Heads of pretrained transformers](../heads.md) goes from a hub name to a pruned checkpoint.
@@ -99,26 +91,12 @@ def load_app(notebook: Path) -> Any:
     return module.app
 
 
-def run_page(notebook: Path, folder: Path) -> None:
+def write_page(notebook: Path, folder: Path) -> None:
     """Runs a notebook and writes its page and its figure."""
-    with _quiet():
-        outputs, _ = load_app(notebook).run()
-    write_page(notebook, outputs, folder)
-
-
-def write_page(notebook: Path, outputs: Sequence[Any], folder: Path, *, began: float | None = None) -> None:
-    """The page and the figure of a notebook that was run.
-
-    Arguments:
-        began: when the process began to read the library, in seconds since 1970: the page gets a stamp where nothing
-            that it is made from changed since then. None: no stamp.
-    """
-    folder.mkdir(exist_ok=True)
-    stamp_file = folder / f"{notebook.stem}.stamp"
-    # Gone while the page is written: one that was left half done has no stamp.
-    stamp_file.unlink(missing_ok=True)
     source = notebook.read_text()
     setup, cells = written_cells(source)
+    with _quiet():
+        outputs, _ = load_app(notebook).run()
     summary = ast.get_docstring(ast.parse(source)) or notebook.stem
     parts: list[str] = []
     for cell, output in zip(cells, outputs, strict=True):
@@ -134,30 +112,6 @@ def write_page(notebook: Path, outputs: Sequence[Any], folder: Path, *, began: f
             parts.append(output._repr_markdown_() + "\n\n")
     parts.append(f"Run it: `python examples/{notebook.name}`, or `marimo edit examples/{notebook.name}`.\n")
     _write(folder / f"{notebook.stem}.md", "".join(parts))
-    if began is not None and all(file.stat().st_mtime < began for file in _sources(notebook)):
-        stamp_file.write_text(stamp(notebook))
-
-
-def stamp(notebook: Path) -> str:
-    """A digest of all that a page is made from: notebook, this file, library, Python and what is installed."""
-    digest = hashlib.sha256()
-    for file in _sources(notebook):
-        digest.update(f"{file} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
-    installed = {f"{one.name} {one.version}" for one in importlib.metadata.distributions()}
-    digest.update("\n".join([sys.version, *sorted(installed)]).encode())
-    return digest.hexdigest()
-
-
-def _sources(notebook: Path) -> list[Path]:
-    library = Path(thermoformer.__file__).parent
-    files = (file for file in library.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-    return [notebook, Path(__file__), *sorted(files)]
-
-
-def is_fresh(notebook: Path, folder: Path) -> bool:
-    """Whether the page of a notebook is there with the stamp of what is here now."""
-    stamp_file = folder / f"{notebook.stem}.stamp"
-    return stamp_file.is_file() and stamp_file.read_text() == stamp(notebook)
 
 
 def write_index(folder: Path) -> None:
@@ -191,20 +145,16 @@ def _write(file: Path, text: str) -> None:
 def _make(app: Sphinx) -> None:
     examples, folder = Path(app.srcdir).parent / "examples", Path(app.srcdir) / FOLDER
     folder.mkdir(exist_ok=True)
-    # Builds that run no notebooks take the pages of the last build that did, whatever changed since.
+    # Builds that run no notebooks take the pages of the last build that did.
     kept = app.config.nb_execution_mode == "off"
-    notebooks = [examples / f"{name}.py" for name in NOTEBOOKS]
-    if kept:
-        stale = [notebook for notebook in notebooks if not (folder / f"{notebook.stem}.md").is_file()]
-    else:
-        stale = [notebook for notebook in notebooks if not is_fresh(notebook, folder)]
-    if stale:
+    names = [name for name in NOTEBOOKS if not (kept and (folder / f"{name}.md").is_file())]
+    if names:
         # Two at a time where there are cores, in processes of their own: Sphinx forks when it reads pages side by side,
         # and a process in which JAX has run must not.
         workers = min(2, os.cpu_count() or 1)
         with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-            logger.info("gallery: running %s", ", ".join(notebook.stem for notebook in stale))
-            list(pool.map(run_page, stale, [folder] * len(stale)))
+            logger.info("gallery: running %s", ", ".join(names))
+            list(pool.map(write_page, [examples / f"{name}.py" for name in names], [folder] * len(names)))
     write_index(folder)
 
 
