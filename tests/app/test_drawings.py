@@ -23,7 +23,7 @@ from thermoformer.app import drawings, learning_drawings, page
 from thermoformer.app.dynamics_drawings import DRAWN_POINTS, plane_drawing
 from thermoformer.app.dynamics_view import DynamicsChoice
 from thermoformer.app.page import DrawnCard, PlottedCard
-from thermoformer.app.pictures import COLOURS
+from thermoformer.app.pictures import COLOURS, short_number
 
 NAMES = ("accuracy", "order", "kernel", "overlap", "paths")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -138,6 +138,23 @@ def test_paths_are_as_thick_as_their_order_parameter(picture):
     np.testing.assert_allclose(np.array(thickness) / sum(thickness), shares, atol=2e-3)
 
 
+def test_many_paths_leave_out_what_has_no_room(picture):
+    many = made_picture((tuple(f"head {number}" for number in range(16)),))
+    texts = {
+        (name, which): ["".join(one.itertext()) for one in drawn(name, shown).iter(f"{SVG}text")]
+        for name in ("order", "paths")
+        for which, shown in (("few", picture), ("many", many))
+    }
+    entries = [short_number(round(value, 2)) for value in picture.order_parameter.ravel()]
+    assert set(entries) <= set(texts["order", "few"]) and "paths in the order of the rows" not in texts["order", "few"]
+    # No entry in its cell, and the names of the rows stand for those of the columns.
+    assert "paths in the order of the rows" in texts["order", "many"]
+    assert [text for text in texts["order", "many"] if "head" in text] == [f"head {number}" for number in range(16)]
+    assert len(texts["order", "many"]) < 16 + 12  # the rest is the colour bar's; entries would be 256
+    assert texts["paths", "few"][:5] == ["input", "1.1 good", "1.2 random", "2.1 uniform", "output"]
+    assert texts["paths", "many"] == ["input", "output"]  # neither names of heads nor a legend
+
+
 def test_the_kernel_is_an_image_of_its_entries(picture):
     (image,) = drawn("kernel", picture).iter(f"{SVG}image")
     pixels = images.imread(io.BytesIO(base64.b64decode(image.get("href").split(",")[1])), format="png")
@@ -149,10 +166,15 @@ def test_the_kernel_is_an_image_of_its_entries(picture):
 
 @pytest.mark.parametrize(("wave", "points", "size"), [(16, 16, 7.0), (15.4321987, DRAWN_POINTS, 2.6)])
 def test_the_plane_has_its_points(wave, points, size):
-    drawing = ElementTree.fromstring(plane_drawing(wave_picture(DynamicsChoice(against=0), wave=wave)))
+    shown = wave_picture(DynamicsChoice(against=0), wave=wave)
+    drawing = ElementTree.fromstring(plane_drawing(shown))
     (dots,) = drawing.iter(f"{SVG}path")
     places = np.array([list(map(float, place.split())) for place in re.findall(r"M([\d. ]+)h0", dots.get("d"))])
     assert len(places) == points and float(dots.get("stroke-width")) == size
+    if points == DRAWN_POINTS:  # the last ones; of a cycle each once
+        for place, values in zip(places.T, shown.plane, strict=True):
+            scale = np.polyfit(values[-points:], place, 1)
+            np.testing.assert_allclose(place, np.polyval(scale, values[-points:]), rtol=0, atol=0.06)
     # A wave against itself one step later is a tilted ellipse in the middle of the frame.
     np.testing.assert_allclose((places.min(axis=0) + places.max(axis=0)) / 2, [190, 141], atol=6)
     assert "one step later" in "".join(drawing.itertext())

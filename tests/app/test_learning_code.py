@@ -97,12 +97,10 @@ def test_code_of_a_users_own_file(name, content, paths, tmp_path, monkeypatch):
     pace, own = learning_page.Pace(), [SimpleNamespace(name=name, contents=content)]
     found = learning_page.answer(values, own, pace, Address())
     assert found.work is not None, found.top.text
-    made = run(found.lines, found.work.finished(), 1e-9)
+    picture = found.work.finished()
+    made = run(found.lines, picture, 1e-9)
     assert len(made["path_names"]) == paths and (tmp_path / "learning.png").stat().st_size > 10_000
-    assert (
-        len(made["train"]) == found.work.finished().train_examples
-        and len(made["test"]) == found.work.finished().test_examples
-    )
+    assert len(made["train"]) == picture.train_examples and len(made["test"]) == picture.test_examples
     # Another width is another answer about the same file, which is not read again.
     read = pace.file
     other = learning_page.answer(values | {"width": 30}, own, pace, Address())

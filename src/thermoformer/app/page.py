@@ -6,6 +6,7 @@ import csv
 import html
 import io
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -183,7 +184,7 @@ def nothing() -> mo.Html:
     return mo.Html("<div></div>")
 
 
-class Card:
+class Card(ABC):
     """A figure's place on the page, with what saves it: the picture, and the numbers behind it.
 
     It is made once for a page, in a cell that does not run again: a browser then draws what changes in the figure, and
@@ -208,9 +209,9 @@ class Card:
         ]
         self._saved = saved, "".join(element.text for element in saved)
 
+    @abstractmethod
     def file(self) -> bytes:
         """The picture as a file."""
-        raise NotImplementedError
 
     def html(self) -> mo.Html:
         """The card as it was shown last."""

@@ -137,6 +137,7 @@ def effective_path_weights(arch: Architecture, weights: Weights) -> Float[Array,
         >>> effective_path_weights(arch, prior_weights(arch, 4, key=0)).shape
         (6, 5)
     """
+    # Weights are as they are: networks that differ in their prior alone share a program.
     return _compiled_vectors(arch.replace(variances=1.0), check_weights(arch, weights))
 
 
