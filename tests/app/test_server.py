@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import socket
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 
 from thermoformer.app import Place, place_for
 from thermoformer.app.guard import LARGEST_BODY, Guard
+from thermoformer.app.server import until_left
 from thermoformer.cli import app
 
 pytest.importorskip("marimo", reason="needs the extra `app`")
@@ -117,6 +120,46 @@ def test_ctrl_c_ends_it_though_a_page_is_open():
     assert code == 0 and "Traceback" not in printed, printed
 
 
+def test_pages_open_while_others_come_and_go():
+    with explorer() as here:
+        own = {"Origin": f"http://127.0.0.1:{here.port}"} | WEBSOCKET
+
+        def come_and_go(number: int) -> list[int]:
+            # The same page twice: the second comes back to what the first left, and leaves while it is being told.
+            return [ask(here, path=f"/ws?session_id=s_abc{number:03d}", **own)[0] for _ in range(2)]
+
+        with ThreadPoolExecutor(3) as readers:
+            visits = [readers.submit(come_and_go, number) for number in range(12)]
+            pages = [readers.submit(ask, here) for _ in range(60)]
+            assert {status for visit in visits for status in visit.result()} == {101}
+            assert {page.result()[0] for page in pages} == {200}
+        code, printed = here.stop()
+    assert code == 0 and "Traceback" not in printed, printed
+
+
+def test_a_page_left_in_mid_sentence_is_no_fault():
+    async def speak(scope, receive, send):
+        if scope["says"]:
+            with suppress(OSError):
+                await send({"type": "websocket.send", "text": "..."})
+        await receive()
+        raise RuntimeError("nobody there")
+
+    async def closed(message):
+        raise ConnectionResetError
+
+    async def left():
+        return {"type": "websocket.disconnect", "code": 1001}
+
+    async def there():
+        return {"type": "websocket.receive", "text": "..."}
+
+    for says, receive in ((True, there), (False, left)):
+        asyncio.run(until_left(speak, {"type": "websocket", "says": says}, receive, closed))
+    with pytest.raises(RuntimeError, match="nobody there"):
+        asyncio.run(until_left(speak, {"type": "websocket", "says": False}, there, closed))
+
+
 def test_beyond_this_machine_only_with_a_token():
     with explorer("--host", "0.0.0.0") as here:
         address, token = here.link.split("?access_token=")
@@ -160,8 +203,6 @@ def test_the_command_says_what_is_wrong(running):
 
 def test_bodies_without_a_length_are_counted():
     """Pieces beyond the limit never reach the page's server."""
-    import asyncio
-
     got = []
 
     async def application(scope, receive, send):

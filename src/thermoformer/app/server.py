@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .._validation import fail
+from ._parsing import one_tree_at_a_time
 from .guard import Application, Guard, Receive, Scope, Send
 from .scripts import HEAD
 
@@ -125,7 +126,7 @@ def explore(place: Place | None = None, *, browser: bool = True, started: Callab
     try:
         # Matrices are small here, and browser and readers want cores too: threads that wait for one another in each of
         # many small products would make every answer take twice as long.
-        with threadpool_limits(limits=1, user_api="blas"):
+        with one_tree_at_a_time(), threadpool_limits(limits=1, user_api="blas"):
             server.run(sockets=[listening])
     except KeyboardInterrupt:  # how one leaves
         pass
@@ -167,7 +168,7 @@ def _application(token: str) -> Application:
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
-            await built(scope, receive, send)
+            await until_left(built, scope, receive, send)
             return
         # marimo leaves the kernels of its pages running; their threads would keep this process alive.
         await receive()
@@ -178,6 +179,36 @@ def _application(token: str) -> Application:
         await send({"type": "lifespan.shutdown.complete"})
 
     return application
+
+
+async def until_left(pages: Application, scope: Scope, receive: Receive, send: Send) -> None:
+    """Serves one request; a page that its reader closed in mid-sentence is not a fault to tell.
+
+    Arguments:
+        pages: what answers.
+        scope, receive, send: the request, as ASGI has it.
+    """
+    left = False
+
+    async def hear() -> Any:
+        nonlocal left
+        message = await receive()
+        left = left or message["type"] == "websocket.disconnect"
+        return message
+
+    async def say(message: Any) -> None:
+        nonlocal left
+        try:
+            await send(message)
+        except OSError:
+            left = True
+            raise
+
+    try:
+        await pages(scope, hear, say)
+    except Exception:
+        if not left:
+            raise
 
 
 def _when_up(server: Any, link: str, browser: bool, started: Callable[[str], Any] | None) -> None:
