@@ -46,6 +46,24 @@ _ENTRIES = r"""
   year    = {2021},
 }
 
+@misc{phan2019composable,
+  author        = {Phan, Du and Pradhan, Neeraj and Jankowiak, Martin},
+  title         = {Composable Effects for Flexible and Accelerated Probabilistic Programming in {NumPyro}},
+  year          = {2019},
+  eprint        = {1912.11554},
+  archiveprefix = {arXiv},
+}
+
+@article{benettin1980lyapunov,
+  author  = {Benettin, Giancarlo and Galgani, Luigi and Giorgilli, Antonio and Strelcyn, Jean-Marie},
+  title   = {{L}yapunov characteristic exponents for smooth dynamical systems and for {H}amiltonian systems;
+             a method for computing all of them. Part 1: Theory},
+  journal = {Meccanica},
+  volume  = {15},
+  pages   = {9--20},
+  year    = {1980},
+}
+
 @inproceedings{michel2019sixteen,
   author        = {Michel, Paul and Levy, Omer and Neubig, Graham},
   title         = {Are Sixteen Heads Really Better than One?},
@@ -59,7 +77,7 @@ _ENTRIES = r"""
 
 
 def bibtex() -> str:
-    """BibTeX entries of everything a result of this library rests on.
+    """BibTeX entries of the library, the papers of both theories, and what else its results rest on.
 
     Example:
         >>> from thermoformer import bibtex

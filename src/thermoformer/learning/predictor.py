@@ -58,7 +58,11 @@ class Prediction:
         return float(np.mean((margin > 0) + 0.5 * (margin == 0)))
 
     def expected_accuracy(self, labels: Any) -> float:
-        """The mean accuracy of one network drawn from the posterior: ⟨Φ(y·mean/√variance)⟩, for one output."""
+        """The mean accuracy of one network drawn from the posterior: ⟨Φ(y·mean/√variance)⟩, for one output.
+
+        Φ takes the output as Gaussian, which it is given U; for a posterior of many U, it is the Gaussian with the same
+        mean and variance.
+        """
         if self.mean.ndim == 2:
             raise fail("expected_accuracy", f"{self.mean.shape[1]} outputs", "a network with one output")
         margin = self._signs(labels) * self.mean

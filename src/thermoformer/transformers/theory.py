@@ -6,7 +6,8 @@ parameter U = RRᵀ for all D outputs,
     S = D ln det(K + τI) + tr[Yᵀ(K + τI)⁻¹Y] + N(‖R‖² − 2 Σ ln diag R) ,   K = Σ U_ππ' ξ_π·ξ_π' .
 
 A head's contribution lies in the few dimensions of its output projection: ξ_π = z_π B_π. With Z = [z_1 ... z_n] and the
-blocks H_ππ' = B_π B_π'ᵀ, K = Z (U ∘ H) Zᵀ, so that no step costs more than the size of Z, whatever the residual stream.
+blocks H_ππ' = B_π B_π'ᵀ, K = Z (U ∘ H) Zᵀ, so that the width of the residual stream does not
+enter the cost of a step.
 """
 
 from __future__ import annotations
