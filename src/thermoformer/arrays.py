@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
 import re
+import tokenize
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -14,6 +16,20 @@ import numpy as np
 from ._validation import attention_matrices, fail, labels_for, real_array
 from .learning import PathFeatures
 
+# What unpacking an archive, and reading the header of an array, may raise where bytes are not what they were.
+DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    tokenize.TokenError,
+    EOFError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    LookupError,
+    SyntaxError,
+)
 _EXPECTED = "y with xi, or y with x and attention_1, attention_2, ..."
 
 
@@ -71,7 +87,16 @@ def read_arrays(path: str | PathLike[str], *, readout: str = "last") -> Arrays:
         ...     read_arrays(f"{folder}/mine.npz").features
         PathFeatures(examples=5, paths=4, token_width=3)
     """
-    found = _load(Path(path))
+    return arrays_in(_load(Path(path)), readout)
+
+
+def arrays_in(found: dict[str, np.ndarray], readout: str = "last") -> Arrays:
+    """The same from arrays by name, as a file would hold them.
+
+    Example:
+        >>> arrays_in({"xi": np.ones((5, 4, 3)), "y": np.ones(5)}).features
+        PathFeatures(examples=5, paths=4, token_width=3)
+    """
     if "y" not in found or ("xi" in found) == ("x" in found):
         raise fail("file", f"arrays {_names(found)}", _EXPECTED)
     features, heads = _features(found, "", readout)
@@ -101,9 +126,11 @@ def _load(path: Path) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as archive:
             found = {name: archive[name] for name in archive.files}
     except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise fail("file", f"{path}, which is damaged ({error})", "a readable npz file") from error
         # NumPy refuses to unpickle; the cause is worth naming, the advice it gives (to allow it) is not.
         raise fail("file", f"{path} with arrays of Python objects", "arrays of numbers only") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+    except DAMAGE as error:
         raise fail("file", f"{path}, which is damaged ({error})", "a readable npz file") from error
     # Members that are not arrays come back as bytes.
     return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}

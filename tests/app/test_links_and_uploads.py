@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from thermoformer.app.dynamics_view import DynamicsChoice
 from thermoformer.app.links import from_link, to_link
 from thermoformer.app.uploads import LARGEST_ARRAYS, LARGEST_FILE, MOST_ARRAYS, MOST_CELLS, Upload, table, upload_of
 
@@ -55,6 +56,19 @@ def test_links_that_say_nonsense(link, words):
     assert choice == Choice() and words in problem
 
 
+def test_one_bad_value_does_not_cost_the_others():
+    signs = "o +-+|+-\nv ++-|-+\nq -++|++\nk +--|-+"
+    link = {"features": "table", "table": signs, "beta": "-1", "component": "1", "against": "9"}
+    choice, problems = from_link(DynamicsChoice(), link)
+    assert choice == DynamicsChoice(features="table", table=signs, component=1, against=1)
+    assert [words.split(":")[0] for words in problems] == ["beta", "against"]
+    # A usual value that does not fit what a link asks for is brought into range without a word.
+    short, problems = from_link(DynamicsChoice(), {"features": "table", "table": signs})
+    assert short == choice and problems == []
+    lost, (problem,) = from_link(DynamicsChoice(), {"features": "table"})
+    assert lost == DynamicsChoice() and problem.startswith("table: got 0 lines")
+
+
 @given(st.dictionaries(st.sampled_from([*Choice.__dataclass_fields__, "other"]), st.text() | st.lists(st.text())))
 def test_no_link_raises(link):
     choice, problems = from_link(Choice(), link)
@@ -95,9 +109,9 @@ class Trap:
         return (pytest.fail, ("a file was unpickled",))
 
 
-def claiming(shape: str) -> bytes:
-    """An archive whose array claims to be large and holds eight bytes."""
-    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}"
+def claiming(shape: str, kind: str = "'<f8'") -> bytes:
+    """An archive whose array claims a shape and holds eight bytes."""
+    header = f"{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, }}"
     header = header.ljust(117) + "\n"
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
@@ -105,10 +119,16 @@ def claiming(shape: str) -> bytes:
     return stream.getvalue()
 
 
-def bomb() -> bytes:
+def bomb(packing: int = zipfile.ZIP_DEFLATED, size: int = LARGEST_ARRAYS + 1) -> bytes:
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("y.npy", bytes(LARGEST_ARRAYS + 1))
+    with zipfile.ZipFile(stream, "w", packing) as archive:
+        archive.writestr("y.npy", bytes(size))
+    return stream.getvalue()
+
+
+def packed(**arrays) -> bytes:
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **arrays)
     return stream.getvalue()
 
 
@@ -129,11 +149,8 @@ def bomb() -> bytes:
         ("a.csv", b"label\n1\n", "file: got features by path (none)"),
         ("a.csv", b'label,"b\n1,2\n', "file: got a row that is not csv"),
         ("a.csv", b"label\n", "file: got 0 rows of 1"),
-        (
-            "a.csv",
-            b"label,b\n" + b"1,2\n" * (MOST_CELLS // 2 + 1),
-            f"expected at least one row, and at most {MOST_CELLS}",
-        ),
+        ("a.csv", b"label,b\n" + b"1,2\n" * (MOST_CELLS // 2 + 1), f"file: got more than {MOST_CELLS} values"),
+        ("a.csv", b"1\n" * (LARGEST_FILE // 2), f"file: got more than {MOST_CELLS} values"),
         ("a.npz", b"PK and nothing", "file: got a damaged archive"),
         ("a.npz", npz(xi=np.ones((2, 2, 2)), y=np.ones(2))[:-30], "file: got a damaged archive"),
         ("a.npz", npz(xi=np.ones((2, 2, 2))), "file: got arrays xi; expected y with xi"),
@@ -145,12 +162,41 @@ def bomb() -> bytes:
         ),
         ("a.npz", claiming("(1000000000000,)"), "shorter than its shape"),
         ("a.npz", bomb(), "file: got 64 MiB unpacked; expected at most 64 MiB"),
+        ("a.npz", bomb(zipfile.ZIP_BZIP2, 1), "file: got y.npy, packed in another way"),
+        ("a.npz", bomb(zipfile.ZIP_LZMA, 1), "file: got y.npy, packed in another way"),
+        ("a.npz", packed(xi=np.zeros((4, 4, 600_000), np.int8)), "file: got 9600000 numbers; expected at most 8388608"),
+        ("a.npz", npz(xi=np.ones((4, 17, 2)), y=np.ones(4)), "xi: got 17 paths; expected 16 or fewer"),
+        ("a.npz", npz(xi=np.ones((3, 2, 2)), y=np.ones(3)), "xi: got 3 examples; expected 4 to 1000"),
+        # 40 heads in each of five layers are a hundred million paths.
+        (
+            "a.npz",
+            npz(x=np.ones((4, 1, 40)), y=np.ones(4), **{f"attention_{n}": np.ones((4, 40, 1, 1)) for n in range(1, 6)}),
+            "xi: got 102400000 paths; expected 16 or fewer",
+        ),
+        ("a.npz", claiming("(1, 8"), "file: got y.npy, which is no array"),
+        ("a.npz", claiming("(" * 90), "file: got y.npy, which is no array"),
+        ("a.npz", claiming("(" + "-" * 80 + "1,)"), "file: got y.npy"),
+        ("a.npz", claiming("(1,)", kind="('<f8',)"), "file: got y.npy, which is no array"),
+        ("a.npz", claiming("(0, 10" + "0" * 29 + ")"), "file: got"),
+        ("a.npz", claiming("(True, 1)"), "file: got y.npy"),
+        ("a.npz", claiming("(-1,)"), "file: got y.npy"),
     ],
 )
 def test_files_that_are_refused(name, content, words):
     with pytest.raises(ValueError) as caught:
         upload_of(name, content)
     assert words in str(caught.value) and "/tmp" not in str(caught.value)
+
+
+@given(st.integers(0, 10**9), st.integers(1, 255), st.booleans())
+def test_a_damaged_archive_gives_a_sentence_or_is_read(place, change, small):
+    content = bytearray((npz if small else packed)(xi=np.arange(48.0).reshape(8, 2, 3), y=np.arange(8.0)))
+    content[place % len(content)] ^= change
+    for read in (upload_of, table):
+        try:
+            read("a.npz", bytes(content))
+        except ValueError as error:
+            assert "got" in str(error) and "expected" in str(error)
 
 
 @pytest.mark.parametrize("ending", [".csv", ".npz"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 pytest.importorskip("marimo", reason="needs the extra `app`")
@@ -12,7 +14,7 @@ pytest.importorskip("marimo", reason="needs the extra `app`")
 from thermoformer.app import dynamics_page, learning_page, page
 from thermoformer.app._turn import dynamics_turn
 from thermoformer.app.dynamics_view import DynamicsChoice
-from thermoformer.app.learning_view import LearningChoice
+from thermoformer.app.learning_view import LearningChoice, picture_of_arrays
 
 
 class Address(dict):
@@ -46,11 +48,57 @@ def test_the_address_holds_what_is_not_usual():
     assert page.opening(address).dynamics.beta == 1.3 and page.opening(address).view == "Learning"
 
 
+def two_heads() -> str:
+    """A table of six features and two heads, so of twelve components."""
+    rng = np.random.default_rng(0)
+    roles = ["o"] * 6 + [f"{role}{head}" for role in "vqk" for head in (1, 2) for _ in range(6)]
+    signs = ("".join(row) for row in rng.choice(["+", "-"], (len(roles), 8)))
+    return "\n".join(f"{role} {row[:6]}|{row[6:]}" for role, row in zip(roles, signs, strict=True))
+
+
+def test_an_emptied_end_of_the_diagram_is_said_and_breaks_nothing():
+    values, choice = dynamics_page.controls(DynamicsChoice()).value, DynamicsChoice()
+    for span in ({"lowest": None, "highest": 2.0}, {"lowest": 1.0, "highest": None}, {"lowest": 2.0, "highest": 2.0}):
+        assert choice.beta in dynamics_page.beta_slider(span, dynamics_page.Pace(beta=choice.beta)).steps
+        with pytest.raises(ValueError, match="between: got"):
+            dynamics_page.chosen(values, span, choice.beta, ())
+
+
+def test_arrays_that_rounding_spoils_are_said():
+    xi = 1e8 + np.random.default_rng(1).normal(size=(40, 4, 30))
+    with pytest.raises(ValueError, match="xi: got features whose kernel has entries of .* expected features of the"):
+        picture_of_arrays(xi, np.arange(40) % 2, [4], temperature=1e-4)
+
+
+def test_a_curve_that_cannot_be_had_leaves_the_solution_and_a_sentence(monkeypatch):
+    pace, places, values = learning_page.Pace(), learning_page.cards_of_page(), learning_page.controls(LearningChoice())
+    # A temperature of its own, or the curve would be there already.
+    asked = values.value | {"temperature": 0.017}
+    found = learning_page.answer(asked, (), pace, Address())
+    assert found.work is not None and found.work.picture is not None and not found.work.done
+
+    def fails() -> None:
+        raise ValueError("xi: got something; expected another")
+
+    monkeypatch.setattr(found.work, "advance", fails)
+    *_, shown = learning_page.figures(found, pace, places)
+    assert shown is not None and "xi: got something; expected another" in shown.text and "<svg" in shown.text
+    assert not pace.waits
+    again = learning_page.answer(asked, (), pace, Address())
+    assert "stopped" not in again.top.text and "test accuracy" in again.top.text
+
+
 def test_controls_say_the_choice_they_were_made_from():
     choice = LearningChoice(width=37, temperature=0.123, layers=("good+random+random",), train=50, seed=4)
     assert learning_page.chosen(learning_page.controls(choice).value) == choice
     table = "o ++-|+-\nv +-+|-+\nq -++|++\nk ---|+-"
+    # The ends of what an address may ask for.
+    largest = LearningChoice(width=2000, temperature=10.0, perpendicular_noise=20.0, seed=2**32 - 1)
+    assert learning_page.chosen(learning_page.controls(largest).value) == largest
     for wanted in (
+        DynamicsChoice(features="random", feature_count=6, bits=12, feature_seed=2**32 - 1, component=6, against=6),
+        DynamicsChoice(features="random", feature_count=1, bits=1, component=1, against=1, between=(0.0, 20.0)),
+        DynamicsChoice(features="table", table=two_heads(), role="k", component=12, against=11),
         DynamicsChoice(beta=1.3, gamma=123.4, epsilon=0.0123, context=8, role="v", component=2, between=(1.0, 2.0)),
         DynamicsChoice(features="random", feature_count=2, bits=4, feature_seed=5, component=2, against=0, start=3),
         DynamicsChoice(features="table", table=table, component=1, against=0),
@@ -114,7 +162,11 @@ def test_a_longer_look_comes_first_and_follows_the_choice(stepper):
     assert stepper.slices == 0 and pace.judgement is not None and pace.judgement.steps > 0
     other = DynamicsChoice(beta=1.1)
     dynamics_page.advanced(pace, other, "1", True, True)
-    assert pace.judgement.choice == other and pace.judgement.steps == 0
+    judged = pace.judgement
+    assert judged.choice.beta == 1.1 and judged.steps == 0
+    # What is looked at changes nothing of the verdict.
+    dynamics_page.advanced(pace, replace(other, role="v", component=2, between=(0.0, 20.0)), "1", True, True)
+    assert pace.judgement is judged
     dynamics_page.advanced(pace, other, "1", True, False)
     assert pace.judgement is None
 

@@ -63,6 +63,7 @@ def test_its_own_page(running):
         ({"Host": "127.0.0.1:1"}, 421, "host: got '127.0.0.1:1'"),
         ({"Origin": "http://elsewhere.example"}, 403, "origin: got 'http://elsewhere.example'"),
         ({"Origin": "null"}, 403, "origin: got 'null'"),
+        ({"Origin": "http://["}, 403, "origin: got 'http://['"),
         ({"Origin": "http://127.0.0.1:1"}, 403, "origin: got 'http://127.0.0.1:1'"),
         ({"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "no-cors"}, 403, "origin: got a request of another site"),
         ({"Sec_Fetch_Site": "same-site", "Sec_Fetch_Mode": "cors"}, 403, "origin: got a request of another site"),
@@ -180,6 +181,8 @@ def test_places():
     assert place_for("127.0.0.1", 0) == Place() and place_for("::1", 0).local
     assert Place("::1").link(8000) == "http://[::1]:8000/"
     assert Place("0.0.0.0", token="a" * 16).hosts(8000) is None
+    # Browsers leave the usual port of the web out.
+    assert "127.0.0.1" in (Place().hosts(80) or ()) and "127.0.0.1" not in (Place().hosts(8000) or ())
     for given, words in (
         ({"host": "0.0.0.0"}, "token: got none; expected one"),
         ({"host": "example"}, "host: got 'example'"),

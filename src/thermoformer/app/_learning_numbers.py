@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from .._validation import fail
 from ..learning import Architecture, PathFeatures, Solution, head_scores, label_alignment, path_scores
 from ..learning.action import Setting
 from ..learning.kernels import Problem, choose_form, feature_scales
@@ -337,7 +338,11 @@ class Fit:
         factor = scale * factor_of(order_parameter)
         mixed = (data.xi.transpose(0, 2, 1).reshape(-1, paths) @ factor).reshape(examples, -1)
         self.kernel = mixed @ mixed.T
-        cholesky = cho_factor(self.kernel + temperature * np.eye(examples), lower=True, overwrite_a=True)
+        try:
+            cholesky = cho_factor(self.kernel + temperature * np.eye(examples), lower=True, overwrite_a=True)
+        except np.linalg.LinAlgError as error:
+            got = f"features whose kernel has entries of {np.abs(self.kernel).max():.2g}, and rounding above τ"
+            raise fail("xi", got, "features of the order of one, or a higher temperature") from error
         solved = cho_solve(cholesky, data.labels)
         weights = (scale * order_parameter * scale.T) @ np.tensordot(solved, data.xi, 1)
         self.train_accuracy = _accuracy(self.kernel @ solved, data.labels)

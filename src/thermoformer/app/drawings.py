@@ -23,6 +23,8 @@ from .pictures import FAINT, FONT, INK
 # Steps of a colour bar.
 _SHADES = 64
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+ElementTree.register_namespace("", _SVG)
+ElementTree.register_namespace("xlink", _XLINK)
 # Letters below the line, and back.
 _LOWER, _UPPER = '<tspan dy="0.35em" font-size="70%">', '</tspan><tspan dy="-0.25em">\u200b</tspan>'
 
@@ -57,8 +59,6 @@ def file_of(shown: str) -> bytes:
         >>> file_of(drawing([], width=8, height=6, title="none"))[-68:]
         b'><title>none</title><rect width="8" height="6" fill="white" /></svg>'
     """
-    ElementTree.register_namespace("", _SVG)
-    ElementTree.register_namespace("xlink", _XLINK)
     root = ElementTree.fromstring(shown)
     for name in ("class", "style"):
         del root.attrib[name]

@@ -15,7 +15,19 @@ from ._turn import dynamics_turn
 from .dynamics_code import code_of, diagram_code_of
 from .dynamics_drawings import plane_drawing
 from .dynamics_steps import DiagramStepper, Judgement, diagram_for
-from .dynamics_view import CONTEXTS, MOST_FEATURES, DynamicsChoice, DynamicsPicture, compiles, picture_of, table_text
+from .dynamics_view import (
+    CONTEXTS,
+    HIGHEST_BETA,
+    MOST_BITS,
+    MOST_FEATURES,
+    MOST_HEADS,
+    DynamicsChoice,
+    DynamicsPicture,
+    compiles,
+    computed_choice,
+    picture_of,
+    table_text,
+)
 from .page import (
     DrawnCard,
     PlottedCard,
@@ -70,20 +82,21 @@ def span(choice: DynamicsChoice) -> Any:
     """From where to where the diagram and the slider of β go."""
     return mo.ui.dictionary(
         {
-            "lowest": mo.ui.number(0.0, 20.0, 0.01, value=choice.between[0], label="from"),
-            "highest": mo.ui.number(0.0, 20.0, 0.01, value=choice.between[1], label="to"),
+            "lowest": mo.ui.number(0.0, HIGHEST_BETA, 0.01, value=choice.between[0], label="from"),
+            "highest": mo.ui.number(0.0, HIGHEST_BETA, 0.01, value=choice.between[1], label="to"),
         }
     )
 
 
-def beta_slider(values: dict[str, float], pace: Pace) -> Any:
+def beta_slider(values: dict[str, float | None], pace: Pace) -> Any:
     """β over the range of the diagram, where it was moved or clicked to last.
 
     Arguments:
-        values: of the span, by name.
+        values: of the span, by name; none for an end that the reader has emptied, for which the usual one stands.
         pace: what the page remembers.
     """
-    low, high = sorted(values.values())
+    ends = zip((values["lowest"], values["highest"]), DynamicsChoice().between, strict=True)
+    low, high = sorted(usual if value is None else value for value, usual in ends)
     steps = np.round(np.linspace(low, high, 601), 6).tolist()
     return slider("β", steps, pace.beta)
 
@@ -97,14 +110,15 @@ def controls(choice: DynamicsChoice) -> Any:
             "feature_count": mo.ui.slider(
                 1, MOST_FEATURES, 1, value=choice.feature_count, label="features M", show_value=True
             ),
-            "bits": mo.ui.slider(2, 12, 1, value=choice.bits, label="semantic bits", show_value=True),
+            "bits": mo.ui.slider(1, MOST_BITS, 1, value=choice.bits, label="semantic bits", show_value=True),
             "feature_seed": mo.ui.number(0, 2**32 - 1, 1, value=choice.feature_seed, label="seed"),
             "gamma": slider("γ", (float(number) for number in range(0, 401, 5)), choice.gamma),
             "epsilon": slider("ε", (number / 200 for number in range(41)), choice.epsilon),
             "context": _choice_of({str(one): one for one in CONTEXTS}, choice.context, "context L"),
             "role": _choice_of(ROLES, choice.role, "look at"),
-            "component": mo.ui.slider(1, MOST_FEATURES, 1, value=choice.component, label="component", show_value=True),
-            "against": mo.ui.slider(0, MOST_FEATURES, 1, value=choice.against, label="against", show_value=True),
+            # Boxes: features have three components mostly, and tables of several heads many.
+            "component": mo.ui.number(1, MOST_FEATURES * MOST_HEADS, 1, value=choice.component, label="component"),
+            "against": mo.ui.number(0, MOST_FEATURES * MOST_HEADS, 1, value=choice.against, label="against"),
             "start": mo.ui.number(0, 2**32 - 1, 1, value=choice.start, label="start"),
         }
     )
@@ -240,8 +254,9 @@ def advanced(pace: Pace, choice: DynamicsChoice, tick: str, refine: bool, longer
         longer: whether the reader wants a longer look at the regime.
     """
     stepper = diagram_for(choice)
-    if longer and (pace.judgement is None or pace.judgement.choice != choice):
-        pace.judgement = Judgement(choice)
+    judged = computed_choice(choice)
+    if longer and (pace.judgement is None or pace.judgement.choice != judged):
+        pace.judgement = Judgement(judged)
     elif not longer:
         pace.judgement = None
     ticked, pace.tick = tick != pace.tick, tick

@@ -17,6 +17,7 @@ from ._turn import dynamics_turn
 FEATURE_SETS, ROLES, CONTEXTS = ("paper", "random", "table"), ("o", "v", "q", "k"), (2, 4, 8, 16)
 # A table beyond these would compute for longer than a reader waits.
 MOST_FEATURES, MOST_COLUMNS, MOST_POSITIONAL_BITS, MOST_HEADS, LONGEST_TABLE = 6, 64, 4, 4, 20_000
+MOST_BITS, HIGHEST_BETA = 12, 20.0
 # Steps before the orbit that is kept, those kept, those that the quick look at exponents averages over, and how far it
 # looks for a return. Together they take a third of what a slider may.
 TRANSIENT, KEPT, QUICK_STEPS, LONGEST_PERIOD, SEGMENT = 20_000, 4_096, 16_000, 1_024, 1_024
@@ -64,7 +65,7 @@ class DynamicsChoice:
     def __post_init__(self) -> None:
         one_of("features", self.features, FEATURE_SETS)
         one_of("role", self.role, ROLES)
-        for name, most in (("feature_count", MOST_FEATURES), ("bits", MOST_COLUMNS)):
+        for name, most in (("feature_count", MOST_FEATURES), ("bits", MOST_BITS)):
             if positive_integer(name, getattr(self, name)) > most:
                 raise fail(name, getattr(self, name), f"at most {most}")
         for name in ("feature_seed", "start"):
@@ -75,8 +76,8 @@ class DynamicsChoice:
         if self.context not in CONTEXTS:
             raise fail("context", repr(self.context), "one of " + ", ".join(map(str, CONTEXTS)))
         ends = real_array("between", self.between, ("end",))
-        if ends.shape != (2,) or not 0 <= ends[0] < ends[1]:
-            raise fail("between", self.between, "a lower and a higher β, neither below 0")
+        if ends.shape != (2,) or not 0 <= ends[0] < ends[1] <= HIGHEST_BETA:
+            raise fail("between", self.between, f"a lower and a higher β, from 0 to {HIGHEST_BETA:g}")
         object.__setattr__(self, "between", (float(ends[0]), float(ends[1])))
         model_of(self)  # the model has checks of its own
         for name, lowest in (("component", 1), ("against", 0)):
@@ -286,8 +287,7 @@ def picture_of(choice: DynamicsChoice) -> DynamicsPicture:
         >>> picture.values.shape, picture.verdict.name, picture.verdict.period
         ((4096, 3), 'periodic', 4)
     """
-    # What is looked at changes nothing of what is computed.
-    path, verdict = _computed(dataclasses.replace(choice, role="o", component=1, against=0, between=(0.0, 1.0)))
+    path, verdict = _computed(computed_choice(choice))
     values = getattr(path, f"m_{choice.role}").reshape(KEPT, -1)
     series = values[:, choice.component - 1]
     spectrum = power_spectrum(series, segment=SEGMENT)
@@ -296,6 +296,16 @@ def picture_of(choice: DynamicsChoice) -> DynamicsPicture:
     for array in (values, frequencies, power, verdict.exponents, verdict.errors):
         array.setflags(write=False)
     return DynamicsPicture(choice, values, frequencies, power, peak, verdict)
+
+
+def computed_choice(choice: DynamicsChoice) -> DynamicsChoice:
+    """The choice as far as its orbit depends on it: what is looked at changes nothing of what is computed.
+
+    Example:
+        >>> computed_choice(DynamicsChoice(role="v", component=2)) == computed_choice(DynamicsChoice())
+        True
+    """
+    return dataclasses.replace(choice, role="o", component=1, against=0, between=(0.0, 1.0))
 
 
 @lru_cache(maxsize=32)

@@ -89,8 +89,8 @@ class Guard:
         if not known or (kind == "http" and method not in ("GET", "HEAD", "POST")):
             return 404, f"path: got {method} {path}; expected what the explorer's page asks for"
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > LARGEST_BODY:
-            return 413, f"content-length: got {length}; expected at most {LARGEST_BODY}"
+        if not length.isdecimal() or len(length) > 12 or int(length) > LARGEST_BODY:
+            return 413, f"content-length: got {length[:20]}; expected at most {LARGEST_BODY}"
         return None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,7 +110,10 @@ class Guard:
 
 
 def _same(origin: str, host: str) -> bool:
-    parts = urlsplit(origin)
+    try:
+        parts = urlsplit(origin)
+    except ValueError:  # such as "http://["
+        return False
     return parts.scheme in ("http", "https") and parts.netloc.lower() == host
 
 

@@ -99,7 +99,8 @@ class Pace:
         asked: what the work under way is for.
         work: the picture in slices.
         drawn: the work whose first figures have been shown.
-        stopped: whether the reader stopped it.
+        stopped: whether the reader stopped it, or it could not go on.
+        trouble: why it could not.
         waits: whether there was more to do at the last run.
         button: the one that stops it.
         file: the file that was handed in, name and content, with what it holds.
@@ -109,6 +110,7 @@ class Pace:
     work: PictureWork | None = None
     drawn: PictureWork | None = None
     stopped: bool = False
+    trouble: str = ""
     waits: bool = False
     button: Any = None
     file: tuple[tuple[str, bytes], Upload] | None = None
@@ -158,10 +160,10 @@ def answer(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> Answer
     except ValueError as error:
         return Answer(problem(str(error)))
     parts = [] if work.picture is None else [numbers(numbers_of(work.picture))]
-    if pace.stopped and not work.done:
+    if pace.stopped and not work.done and not pace.trouble:
         parts.append(problem("stopped; any change of the controls begins anew"))
     # The curve has a moment to come by itself before a bar says that it does not.
-    elif work.picture is None or (pace.waits and not work.done):
+    elif work.picture is None or (pace.waits and not work.done and not pace.stopped):
         # Kept, or nobody would be there to be told of a click.
         pace.button = mo.ui.button(label="stop", on_click=lambda _: pace.stop())
         parts.append(row([progress("solving", work.fraction, "solving width by width"), pace.button]))
@@ -199,10 +201,18 @@ def figures(found: Answer, pace: Pace, places: dict[str, DrawnCard]) -> Iterator
                 _draw(work.picture, places, _CURVE)
             if not work.done:
                 yield _page(places, found.lines)
-        pace.advance(lambda work: work.done)
+        try:
+            pace.advance(lambda work: work.done)
+        except ValueError as error:  # another width than the one shown
+            pace.trouble = str(error)
+            pace.stop()
         _draw(work.picture, places, _CURVE)
     pace.waits = work is not None and not (work.done or pace.stopped)
-    yield None if work is None or work.picture is None else _page(places, found.lines)
+    if work is None or work.picture is None:
+        yield None
+    else:
+        said = [problem(pace.trouble)] if pace.trouble else []
+        yield mo.vstack([*said, _page(places, found.lines)])
 
 
 _CURVE = {"accuracy": (drawings.accuracy_drawing, tables.accuracy_table)}
@@ -240,7 +250,7 @@ def _work(values: dict[str, Any], own: Any, pace: Pace, address: Any) -> tuple[P
         lines = code_of(asked)
         write_link(address, "Learning", asked)
     if pace.work is None or asked != pace.asked:
-        pace.asked, pace.stopped = asked, False
+        pace.asked, pace.stopped, pace.trouble = asked, False, ""
         pace.work = None  # what was for something else must not be shown where the new one fails
         pace.work = (
             work_of(asked) if upload is None else work_of_arrays(upload.xi, upload.labels, upload.heads, **given)

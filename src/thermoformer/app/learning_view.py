@@ -28,6 +28,7 @@ MOST_LAYERS, MOST_HEADS = 2, 3
 WIDTH_RANGE = (5, 2000)
 TEMPERATURE_RANGE = (1e-4, 10.0)
 LARGEST_NOISE = 20.0
+LARGEST_SEED = 2**32 - 1
 # Limits of a user's own arrays: beyond them one answer would keep every other session waiting.
 MOST_EXAMPLES, MOST_PATHS, MOST_NUMBERS = 1000, 16, 2_000_000
 TRAINING, TEST, HEADS = 0, 1, 2  # what a seed is for
@@ -74,6 +75,8 @@ class LearningChoice:
             raise fail("train", repr(self.train), f"one of {', '.join(map(str, TRAIN_SIZES))}")
         _settle(self, "train", int(self.train))
         _settle(self, "seed", nonnegative_integer("seed", self.seed))
+        if self.seed > LARGEST_SEED:
+            raise fail("seed", self.seed, f"at most {LARGEST_SEED}")
 
     @property
     def kinds(self) -> tuple[tuple[str, ...], ...]:
@@ -192,12 +195,7 @@ def work_of_arrays(
     width, temperature = _whole_width(width), _within("temperature", temperature, *TEMPERATURE_RANGE)
     array = real_array("xi", xi, ("example", "path", "feature"))
     examples, paths, features = array.shape
-    if examples < 4 or examples > MOST_EXAMPLES:
-        raise fail("xi", f"{examples} examples", f"4 to {MOST_EXAMPLES}")
-    if paths > MOST_PATHS:
-        raise fail("xi", f"{paths} paths", f"{MOST_PATHS} or fewer")
-    if array.size > MOST_NUMBERS:
-        raise fail("xi", f"{array.size} numbers", f"{MOST_NUMBERS} or fewer: examples × paths × features")
+    check_sizes(examples, paths, features)
     counts = tuple(positive_integer("heads", count) for count in heads)
     if not counts or math.prod(counts) != paths:
         raise fail("heads", counts, f"numbers whose product is {paths}, the paths of xi")
@@ -211,6 +209,22 @@ def work_of_arrays(
     form = form_for(len(training), paths, features)
     data = Data(key, training, signs[split[0]], test, signs[split[1]], names, classes, form)
     return PictureWork(data, width, temperature)
+
+
+def check_sizes(examples: int, paths: int, features: int) -> None:
+    """Refuses arrays of more examples, paths or numbers than a page can answer for.
+
+    Example:
+        >>> check_sizes(100, 32, 10)
+        Traceback (most recent call last):
+        ValueError: xi: got 32 paths; expected 16 or fewer
+    """
+    if examples < 4 or examples > MOST_EXAMPLES:
+        raise fail("xi", f"{examples} examples", f"4 to {MOST_EXAMPLES}")
+    if paths > MOST_PATHS:
+        raise fail("xi", f"{paths} paths", f"{MOST_PATHS} or fewer")
+    if (numbers := examples * paths * features) > MOST_NUMBERS:
+        raise fail("xi", f"{numbers} numbers", f"{MOST_NUMBERS} or fewer: examples × paths × features")
 
 
 def numbers_of(picture: LearningPicture) -> list[tuple[str, str]]:

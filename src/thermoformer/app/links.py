@@ -57,11 +57,23 @@ def from_link(usual: Choice, given: Mapping[str, Any]) -> tuple[Choice, list[str
                 read[field.name] = _value(field.name, given[field.name], stays)
             except ValueError as error:
                 problems.append(f"{error}; {_text(stays)} is taken")
-    try:
-        return replace(usual, **read), problems  # pyright: ignore[reportArgumentType]
-    except ValueError:
-        pass
-    # Values may need each other; where they do not fit together, each is tried alone, to find the guilty.
+    # Values may need each other, so they are tried together, without those that an error names.
+    while True:
+        try:
+            return replace(usual, **read), problems  # pyright: ignore[reportArgumentType]
+        except ValueError as error:
+            guilty = str(error).split(":")[0]
+            if guilty not in read:
+                break
+            problems.append(f"{error}; {_text(getattr(usual, guilty))} is taken")
+            del read[guilty]
+    # A usual value may not fit what the address asks for; some choices know what is nearest.
+    if (nearest := getattr(usual, "nearest", None)) is not None:
+        try:
+            return nearest(**vars(usual) | read), problems
+        except ValueError:
+            pass
+    # Where none is named that the address has, each is tried alone.
     for name, value in read.items():
         try:
             usual = replace(usual, **{name: value})  # pyright: ignore[reportArgumentType]

@@ -24,6 +24,7 @@ NOTEBOOK = Path(__file__).with_name("explorer.py")
 # A closed page is forgotten after so many seconds; a reload begins anew from its link.
 FORGOTTEN = 10
 LOOPBACK = "127.0.0.1"
+USUAL_PORT = 80
 # Characters of a token, which is all that stands between a network and this machine.
 SHORTEST_TOKEN = 16
 _MISSING = "the explorer needs marimo, plotly, uvicorn and threadpoolctl: pip install 'thermoformer[app]'"
@@ -76,7 +77,9 @@ class Place:
         """What the header Host may say; anything where a network listens, as its names are not known here."""
         if not self.local:
             return None
-        return [f"{name}:{port}" for name in dict.fromkeys((LOOPBACK, "localhost", "[::1]", _bracketed(self.host)))]
+        names = list(dict.fromkeys((LOOPBACK, "localhost", "[::1]", _bracketed(self.host))))
+        # Of the usual port of the web browsers say nothing.
+        return [f"{name}:{port}" for name in names] + (names if port == USUAL_PORT else [])
 
 
 def place_for(host: str, port: int, token: str | None = None) -> Place:
