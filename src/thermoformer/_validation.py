@@ -81,6 +81,8 @@ def layers_of_attention(value: Any, examples: int, tokens: int) -> tuple[np.ndar
 
 def nonnegative_number(name: str, value: Any) -> float:
     """One finite number, zero or more: a temperature, say."""
+    if isinstance(value, (bool, np.bool_, str, bytes)):  # these would read as numbers
+        raise fail(name, repr(value), "one number")
     try:
         number = float(value)
     except (TypeError, ValueError) as error:
@@ -127,3 +129,18 @@ def chosen_places(name: str, value: Any, count: int) -> np.ndarray:
     if chosen.min() < 0 or chosen.max() >= count:
         raise fail(name, f"{chosen.min()} to {chosen.max()}", f"0 to {count - 1}")
     return chosen
+
+
+def true_or_false(name: str, value: Any) -> bool:
+    """True or False, and nothing that merely counts as one of them: "no" would be true."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise fail(name, repr(value), "True or False")
+    return bool(value)
+
+
+def pair_of_numbers(name: str, value: Any) -> tuple[float, float]:
+    """A lower and a higher finite number."""
+    ends = real_array(name, value)
+    if ends.shape != (2,) or not ends[0] < ends[1]:
+        raise fail(name, repr(value), "two numbers, the lower first")
+    return float(ends[0]), float(ends[1])

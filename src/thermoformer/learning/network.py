@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from .._keys import KeyLike, as_key, standard_normal
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, layers_of_attention, one_of, positive_integer, real_array
+from .._validation import fail, layers_of_attention, one_of, positive_integer, real_array, true_or_false
 from .layout import Layout
 
 READOUTS = ("last", "first", "mean")
@@ -56,8 +56,6 @@ class Architecture:
         outputs: int = 1,
         skip: bool = False,
     ) -> None:
-        if not isinstance(skip, (bool, np.bool_)):
-            raise fail("skip", repr(skip), "True or False")
         head_list = (heads,) if np.ndim(heads) == 0 else tuple(heads)  # type: ignore[arg-type]
         if not head_list:
             raise fail("heads", "no layers", "the number of heads of at least one layer")
@@ -72,7 +70,7 @@ class Architecture:
             raise fail("variances", min(checked), "numbers above 0")
         set_field(self, "variances", checked)
         set_field(self, "outputs", positive_integer("outputs", outputs))
-        set_field(self, "skip", bool(skip))
+        set_field(self, "skip", true_or_false("skip", skip))
         if skip and len(set(self.widths)) > 1:
             raise fail("widths", self.widths, "equal widths with skip=True: a skip adds what one layer gets and gives")
 
