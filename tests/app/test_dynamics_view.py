@@ -14,6 +14,7 @@ from sign_tables import NO_POSITIONS, TWO_HEADS
 from thermoformer.app import dynamics_steps as steps_module
 from thermoformer.app import dynamics_view as view_module
 from thermoformer.app.dynamics_code import code_of, diagram_code_of, setup_code
+from thermoformer.app.dynamics_pictures import HIGHEST_SHADE, LOWEST_SHADE, diagram_figure
 from thermoformer.app.dynamics_steps import (
     DIAGRAM_PERIOD,
     DIAGRAM_STEPS,
@@ -35,6 +36,7 @@ from thermoformer.app.dynamics_view import (
     warm,
 )
 from thermoformer.dynamics import lyapunov_spectrum, orbit, orbit_diagram, power_spectrum, regime, tangents
+from thermoformer.figures.diagrams import density_colours
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -261,8 +263,8 @@ def _agree(picture, counts: np.ndarray) -> None:
     assert np.median(np.abs(coarse[0] - coarse[1]).sum(axis=0)) < 0.15
 
 
-@pytest.mark.parametrize("role", ["o", "v"])
-def test_the_code_of_a_diagram_makes_its_columns(role, tmp_path, monkeypatch):
+@pytest.mark.parametrize("role", ["o", "v", "q", "k"])
+def test_the_code_of_a_diagram_makes_its_columns_and_exponents(role, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     component = 1 if role == "o" else 2  # compiled already, above
     stepper = DiagramStepper(DynamicsChoice(role=role, component=component, between=(1.25, 1.3)), columns=64)
@@ -270,12 +272,37 @@ def test_the_code_of_a_diagram_makes_its_columns(role, tmp_path, monkeypatch):
         diagram_code_of(stepper)
     stepper.advance()
     names: dict[str, object] = {}
-    exec(diagram_code_of(stepper), names)
+    exec(diagram_code_of(stepper, beta=1.26), names)
     np.testing.assert_allclose(names["betas"], stepper.betas)
     _agree(stepper.picture, names["counts"].T)
+    np.testing.assert_array_equal(stepper.picture.exponents, names["diagram"].exponents)
     if role == "o":
         np.testing.assert_array_equal(stepper.picture.counts, names["counts"].T)
-        np.testing.assert_array_equal(stepper.picture.exponents, names["diagram"].exponents)
+    _draws_both(names, stepper.picture, f"$m_{{{role},{component}}}$")
+    # A place outside of the range has no line.
+    assert "axvline" not in diagram_code_of(stepper, beta=1.4)
+    assert (tmp_path / "orbit_diagram.png").stat().st_size > 10_000
+
+
+def _draws_both(names: dict, picture, symbol: str) -> None:
+    """The panels are those of the page: shares in its colours, and the leading exponent below."""
+    top, bottom = names["top"], names["bottom"]
+    assert [ax for ax in names["figure"].axes if ax.get_label() != "<colorbar>"] == [top, bottom]
+    assert (top.get_ylabel(), bottom.get_ylabel(), bottom.get_xlabel()) == (symbol, "$λ_1$", "β")
+    (image,) = top.images
+    counts = names["counts"].T
+    shares = np.where(counts > 0, counts / counts.sum(axis=0), np.nan)
+    np.testing.assert_array_equal(np.ma.filled(image.get_array(), np.nan), shares)
+    np.testing.assert_allclose(np.log10([image.norm.vmin, image.norm.vmax]), [LOWEST_SHADE, HIGHEST_SHADE])
+    some = np.linspace(0, 1, 9)
+    np.testing.assert_allclose(image.cmap(some), density_colours()(some))
+    shown = diagram_figure(picture, DynamicsChoice(between=(1.25, 1.3)))
+    zero, leading, here = bottom.lines
+    np.testing.assert_allclose(leading.get_xdata(), shown.data[2].x)
+    np.testing.assert_array_equal(leading.get_ydata(), shown.data[2].y)
+    np.testing.assert_allclose(bottom.get_ylim(), shown.layout.yaxis2.range)
+    assert bottom.get_xlim() == top.get_xlim() == tuple(shown.layout.xaxis2.range)
+    assert set(zero.get_ydata()) == {0} and set(here.get_xdata()) == set(top.lines[0].get_xdata()) == {1.26}
 
 
 def test_a_diagram_is_shared_by_all_who_ask_for_it():

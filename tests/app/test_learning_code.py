@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import io
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +16,7 @@ pytest.importorskip("marimo", reason="needs the extra `app`")
 from thermoformer.app import learning_page
 from thermoformer.app._learning_numbers import LearningPicture
 from thermoformer.app.learning_code import code_of
+from thermoformer.app.learning_drawings import paths_drawing
 from thermoformer.app.learning_view import LearningChoice, picture_of
 
 # Two paths and few examples: quick to compile.
@@ -42,7 +45,25 @@ def run(lines: str, picture: LearningPicture, tolerance: float) -> dict:
     order = np.argsort(made["train_labels"], kind="stable")
     np.testing.assert_allclose(picture.kernel, made["kernel"][np.ix_(order, order)], rtol=tolerance, atol=tolerance)
     assert picture.converged and picture.curve_converged.all()
+    shows_five_figures(made, picture)
     return made
+
+
+def shows_five_figures(made: dict, picture: LearningPicture) -> None:
+    """The five of the page, from the numbers that were found equal."""
+    panels = [ax for ax in made["axes"].ravel() if ax in made["figure"].axes]
+    accuracy, order, paths, kernel, overlap = panels
+    np.testing.assert_array_equal(accuracy.lines[0].get_data(), [made["widths"], 100 * np.array(made["accuracies"])])
+    np.testing.assert_array_equal(order.images[0].get_array(), made["order_parameter"])
+    assert kernel.images[0].get_array().shape == made["kernel"].shape
+    assert len(overlap.patches) == len(made["overlaps"]) + len(made["limit_overlaps"])
+    # The graph has the bands, labels and heads of the drawing.
+    drawing = paths_drawing(picture)
+    _, *labels = (html.unescape(text) for text in re.findall("<title>(.*?)</title>", drawing))
+    written = [html.unescape(text) for text in re.findall("<text[^>]*>(.*?)</text>", drawing)]
+    assert [text.get_text() for text in paths.get_legend().get_texts()] == labels
+    assert [text.get_text() for text in paths.texts] == written[: len(paths.texts)]
+    assert len(paths.collections) == len(picture.path_names)
 
 
 def test_code_makes_the_same_numbers(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .._validation import fail
+from .dynamics_pictures import HIGHEST_SHADE, LOWEST_SHADE
 from .dynamics_steps import DIAGRAM_PERIOD, DIAGRAM_STEPS, DIAGRAM_TRANSIENT, DiagramStepper
 from .dynamics_view import (
     KEPT,
@@ -98,11 +99,12 @@ def _upwards(choice: DynamicsChoice) -> str:
     return _mathematical(choice, choice.against) if choice.against else f"{own} one step later"
 
 
-def diagram_code_of(stepper: DiagramStepper) -> str:
-    """The lines of Python that make all columns of a diagram, and draw it.
+def diagram_code_of(stepper: DiagramStepper, *, beta: float | None = None) -> str:
+    """The lines of Python that make all columns of a diagram with their exponents, and draw both.
 
     Arguments:
         stepper: the diagram, after one slice at least: it then knows the range of its bins.
+        beta: where a line stands; none for no line.
 
     Example:
         >>> stepper = DiagramStepper(DynamicsChoice())
@@ -116,21 +118,24 @@ def diagram_code_of(stepper: DiagramStepper) -> str:
     low, high = choice.between
     bins = len(stepper.bins)
     numbers = f"steps={DIAGRAM_STEPS}, transient={DIAGRAM_TRANSIENT}"
-    number = choice.component - 1
+    number, exponents = choice.component - 1, exponents_of(model_of(choice))
+    shown = f"show={number}, bins={bins}, limits=limits, " if choice.role == "o" else ""
+    made = [
+        "diagram = orbit_diagram(",
+        '    model, start, "beta", betas,',
+        f"    {numbers}, k={exponents}, longest_period={DIAGRAM_PERIOD},",
+        # The same number of values side by side: chaos then has the same rounding, and the same points.
+        f"    {shown}batch={stepper.lanes},",
+        ")",
+        "leading = diagram.exponents.values[:, 0]",
+    ]
     if choice.role == "o":
-        name, exponents = "orbit_diagram", exponents_of(model_of(choice))
-        made = [
-            "diagram = orbit_diagram(",
-            '    model, start, "beta", betas,',
-            f"    {numbers}, k={exponents}, longest_period={DIAGRAM_PERIOD},",
-            # The same number of values side by side: chaos then has the same rounding, and the same points.
-            f"    show={number}, bins={bins}, limits=limits, batch={stepper.lanes},",
-            ")",
-            "counts = diagram.density.values",
-        ]
+        names = ("orbit_diagram",)
+        made.append("counts = diagram.density.values")
     else:
-        name = "orbit"
-        made = [
+        names = ("orbit", "orbit_diagram")
+        made += [
+            f"# The diagram looks at m_o. Its exponents are those of the map; points of m_{choice.role} follow.",
             "counts = []",
             "for beta in betas:",
             f"    path = orbit(model.replace(beta=beta), start, {numbers})",
@@ -139,16 +144,61 @@ def diagram_code_of(stepper: DiagramStepper) -> str:
             "counts = np.array(counts)",
         ]
     lines = [
-        *setup_code(choice, name),
+        *_with_colours(setup_code(choice, *names)),
         "",
         f"betas = np.linspace({low!r}, {high!r}, {stepper.columns})",
         f"limits = {limits!r}",
         *made,
         "",
-        "figure, axes = figures.figure_grid(size=(9.0, 4.0))",
-        "shade = np.where(counts > 0, np.log10(np.maximum(counts, 1)), np.nan).T",
-        f'axes[0, 0].imshow(shade, origin="lower", aspect="auto", extent=({low!r}, {high!r}, *limits), cmap="magma_r")',
-        f'axes[0, 0].set(xlabel="β", ylabel="$m_{{{choice.role},{choice.component}}}$")',
-        'figure.savefig("orbit_diagram.png")',
+        *_DIAGRAM.format(
+            lowest=LOWEST_SHADE,
+            highest=HIGHEST_SHADE,
+            symbol=_mathematical(choice, choice.component),
+            low=low,
+            high=high,
+        ).splitlines(),
     ]
-    return "\n".join(lines) + "\n"
+    if beta is not None and low <= beta <= high:
+        lines += [
+            "for ax in (top, bottom):",
+            f'    ax.axvline({beta!r}, color=figures.PALETTE["blue"], linestyle=":", linewidth=1.2)',
+        ]
+    return "\n".join([*lines, 'figure.savefig("orbit_diagram.png", dpi=200)']) + "\n"
+
+
+def _with_colours(setup: list[str]) -> list[str]:
+    """The lines of the setup with what the colours of a density need, where imports belong."""
+    place = setup.index("import numpy as np") + 1
+    return [
+        *setup[:place],
+        "from matplotlib import colormaps",
+        "from matplotlib.colors import ListedColormap, LogNorm",
+        *setup[place:],
+    ]
+
+
+# Shades, colours and ranges are those of `dynamics_pictures.diagram_figure`.
+_DIAGRAM = """\
+figure, axes = figures.figure_grid(size=(9.0, 5.0))
+axes[0, 0].remove()
+top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(0.76, 0.24))
+shares = np.where(counts > 0, counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), np.nan)
+half = (betas[1] - betas[0]) / 2  # a column has its β in the middle
+image = top.imshow(
+    shares.T, origin="lower", aspect="auto", interpolation="nearest",
+    extent=(betas[0] - half, betas[-1] + half, *limits),
+    norm=LogNorm(10**{lowest!r}, 10**{highest!r}, clip=True),
+    cmap=ListedColormap(colormaps["magma_r"](np.linspace(0.12, 1.0, 256))),
+)
+top.set(ylabel="{symbol}")
+bar = figure.colorbar(image, ax=top, label="share of steps")
+bar.set_ticks([0.001, 0.01, 0.1], labels=["0.1 %", "1 %", "10 %"])
+leading = np.where(np.isfinite(leading), leading, np.nan)
+chaotic = np.maximum(np.nan_to_num(leading), 0)
+bottom.axhline(0, color="lightgrey", linewidth=1)
+bottom.fill_between(betas, chaotic, color=figures.PALETTE["vermilion"], linewidth=0)
+bottom.plot(betas, leading, color="black", linewidth=0.8)
+# As far below 0 as above: strongly stable columns would flatten the rest.
+reach = max(1.15 * chaotic.max(), 0.02)
+bottom.set(xlabel="β", ylabel="$λ_1$", xlim=({low!r}, {high!r}), ylim=(-reach, reach))
+"""

@@ -313,7 +313,7 @@ def diagram(
     if pace.figure is None or pace.figure[0] != shown:
         found = stepper.picture
         figure = place.plot(pictures.diagram_figure(found, choice), lambda: pictures.diagram_table(found))
-        pace.figure = shown, figure, code(diagram_code_of(stepper)) if stepper.level else nothing()
+        pace.figure = shown, figure, code(diagram_code_of(stepper, beta=choice.beta)) if stepper.level else nothing()
     # The figure is always the second of three: in another place a browser would make it anew.
     parts = [mo.vstack(above, gap=0.2), *pace.figure[1:]]
     pace.drawn = stepper, mo.vstack(parts, gap=0.2)

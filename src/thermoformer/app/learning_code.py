@@ -149,7 +149,8 @@ train_labels, test_labels = signs[train], signs[test]
 
 _REST = """\
 arch = Architecture(heads={heads}, widths={width})
-path_names = arch.path_names({names})
+head_names = {names}
+path_names = arch.path_names(head_names)
 temperature = {temperature!r}
 
 
@@ -174,14 +175,17 @@ kernel, limit_kernel = solution.kernel(train_features), limit.kernel(train_featu
 overlaps = label_alignment(kernel, train_labels)[:30]
 limit_overlaps = label_alignment(limit_kernel, train_labels)[:30]
 
-figure, axes = figures.figure_grid(2, 2, size=(5.0, 3.8))
-axes[0, 0].semilogx(widths, 100 * np.array(accuracies), marker="o", label="theory")
-axes[0, 0].semilogx({width}, 100 * test_accuracy, marker="D", linestyle="none", label="N = {width}")
-axes[0, 0].axhline(100 * limit_accuracy, color="grey", linestyle="--", label="Gaussian process")
+figure, axes = figures.figure_grid(2, 3, size=(5.0, 3.8))
+axes[0, 0].semilogx(widths, 100 * np.array(accuracies), marker="o", color=figures.PALETTE["blue"], label="theory")
+here = {{"marker": "D", "linestyle": "none", "color": figures.PALETTE["vermilion"]}}
+axes[0, 0].semilogx({width}, 100 * test_accuracy, **here, label="N = {width}")
+axes[0, 0].axhline(100 * limit_accuracy, color=figures.PALETTE["grey"], linestyle="--", label="Gaussian process")
 axes[0, 0].set(xlabel="width N", ylabel="test accuracy (%)")
 axes[0, 0].legend()
 figures.order_parameter_matrix(order_parameter, path_names, axes[0, 1])
+figures.path_graph(arch, order_parameter, head_names, axes[0, 2])
 figures.kernel_image(kernel, train_labels, axes[1, 0])
 figures.label_overlap({{"N = {width}": overlaps, "Gaussian process": limit_overlaps}}, axes[1, 1])
+axes[1, 2].remove()
 figure.savefig("learning.png", dpi=200)
 """

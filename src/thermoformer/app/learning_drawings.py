@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..figures.ribbons import Ribbons, numbered_heads, ribbons_of
 from . import drawings
 from ._learning_numbers import WIDTHS, LearningPicture
 from .drawings import drawing, frame, grid_line, line, rectangle, words
-from .learning_ribbons import Ribbons, ribbons_of
 from .learning_tables import accuracy_table, overlap_table
 from .pictures import COLOURS, INK, colours_for, short_number
 
@@ -205,7 +205,7 @@ def paths_drawing(picture: LearningPicture) -> str:
         >>> [name in text for name in ("1.1 good", "1.2 random", "2.1 uniform")]
         [True, True, True]
     """
-    found = ribbons_of(picture)
+    found = ribbons_of(picture.path_heads, numbered_heads(picture.heads), picture.path_scores, picture.path_names)
     named = found.labels if len(found.labels) <= MOST_SIDE_BY_SIDE else ()
     top, bottom = 24, LOWER_HEIGHT - 10 - (18 * len(named) + 20 if named else 0)
     scale = (bottom - top) / found.tallest

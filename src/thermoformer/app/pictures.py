@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import plotly.graph_objects as go
 
 from .._validation import positive_integer
-from ..figures.style import PALETTE
+from ..figures.style import CYCLE, INK, PALETTE, colours_for, short_number
+
+__all__ = [
+    "COLOURS",
+    "CYCLE",
+    "DIVERGING",
+    "FAINT",
+    "FONT",
+    "INK",
+    "SEQUENTIAL",
+    "colours_for",
+    "house",
+    "short_number",
+]
 
 # Okabe and Ito's colours by name, the same as in printed figures.
 COLOURS = dict(PALETTE)
-# The order in which lines of one figure take them: neighbours differ in lightness too. The yellow of the same set is
-# too pale for thin lines and comes last.
-_NAMES = ("blue", "vermilion", "green", "purple", "orange", "sky", "black", "grey")
-CYCLE = (*(COLOURS[name] for name in _NAMES), "#F0E442")
 # White at zero; blue and red stay apart for colour-blind readers, unlike red and green.
 DIVERGING = "RdBu_r"
 SEQUENTIAL = "Viridis"
 
-INK, FAINT = "#222222", "#E3E3E3"
+FAINT = "#E3E3E3"
 # DejaVu stands in where a machine has none of the others: it has every letter of the formulas.
 FONT = "Inter, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 
@@ -79,32 +87,3 @@ def house(figure: go.Figure, *, height: int = 380) -> go.Figure:
     if getattr(figure.layout, "uirevision", None) is None:
         figure.update_layout(uirevision="kept")
     return figure
-
-
-def colours_for(count: int) -> list[str]:
-    """One colour per thing, from the start again past the ninth.
-
-    Example:
-        >>> colours_for(2)
-        ['#0072B2', '#D55E00']
-    """
-    return [CYCLE[index % len(CYCLE)] for index in range(count)]
-
-
-def short_number(value: float) -> str:
-    """A number in three digits with a true minus sign; a rounded zero has no sign.
-
-    Example:
-        >>> short_number(-0.456), short_number(123456.0), short_number(-1e-9), short_number(1e-4)
-        ('−0.456', '1.23e+5', '0', '1e-4')
-    """
-    if not np.isfinite(value):
-        return str(value).replace("-", "−")
-    if abs(value) < 1e-6:
-        return "0"
-    if 1e-3 <= abs(value) < 1e4:
-        text = f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
-        return text.replace("-", "−")
-    digits, _, exponent = f"{value:.2e}".partition("e")
-    digits = digits.rstrip("0").rstrip(".").replace("-", "−")
-    return f"{digits}e{int(exponent):+d}"

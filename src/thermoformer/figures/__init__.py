@@ -14,6 +14,7 @@ from .groups import grouped_points
 from .heads import head_pruning_curves, head_score_map
 from .matrices import kernel_image, order_parameter_matrix
 from .orbits import autocorrelation_curve, orbit_series, phase_plane, power_spectrum_curve
+from .paths import path_graph
 from .pruning import pruning_curves, score_against_drop
 from .style import PALETTE, figure_grid, save, styled
 from .sweeps import sweep_results
@@ -38,6 +39,7 @@ __all__ = [
     "orbit_diagram_panels",
     "orbit_series",
     "order_parameter_matrix",
+    "path_graph",
     "phase_diagram_image",
     "phase_plane",
     "power_spectrum_curve",

@@ -26,6 +26,11 @@ PALETTE = {
     "black": "#000000",
     "grey": "#6E6E6E",
 }
+# The order in which the things of one figure take them: neighbours differ in lightness too. The yellow of the same set
+# is too pale for thin lines and comes last.
+_ORDER = ("blue", "vermilion", "green", "purple", "orange", "sky", "black", "grey")
+CYCLE = (*(PALETTE[name] for name in _ORDER), "#F0E442")
+INK = "#222222"
 
 # White at zero; blue and red stay apart for colour-blind readers, unlike red and green.
 DIVERGING = "RdBu_r"
@@ -109,3 +114,32 @@ def save(figure: Figure, stem: str | Path) -> tuple[Path, Path]:
         figure.savefig(png, dpi=200, metadata={"Software": "thermoformer"})
         figure.savefig(svg, dpi=200, metadata={"Date": None, "Creator": "thermoformer"})
     return png, svg
+
+
+def colours_for(count: int) -> list[str]:
+    """One colour per thing, from the start again past the ninth.
+
+    Example:
+        >>> colours_for(2)
+        ['#0072B2', '#D55E00']
+    """
+    return [CYCLE[index % len(CYCLE)] for index in range(count)]
+
+
+def short_number(value: float) -> str:
+    """A number in three digits with a true minus sign; a rounded zero has no sign.
+
+    Example:
+        >>> short_number(-0.456), short_number(123456.0), short_number(-1e-9), short_number(1e-4)
+        ('−0.456', '1.23e+5', '0', '1e-4')
+    """
+    if not np.isfinite(value):
+        return str(value).replace("-", "−")
+    if abs(value) < 1e-6:
+        return "0"
+    if 1e-3 <= abs(value) < 1e4:
+        text = f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+        return text.replace("-", "−")
+    digits, _, exponent = f"{value:.2e}".partition("e")
+    digits = digits.rstrip("0").rstrip(".").replace("-", "−")
+    return f"{digits}e{int(exponent):+d}"

@@ -1,14 +1,14 @@
-"""The paths of a network as bands from input to output: where each goes, for a figure and for a drawing."""
+"""The paths of a network as bands from input to output: where each goes, for figures and for the explorer."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from ._learning_numbers import LearningPicture
-from .pictures import short_number
+from .style import short_number
 
 # Points of a band from one column to the next.
 _STEPS = 24
@@ -36,29 +36,50 @@ class Ribbons(NamedTuple):
 
     @property
     def tallest(self) -> float:
-        """Height of the tallest column."""
-        return max(spans[0][1] - spans[-1][0] for spans in self.spans)
+        """Height of the tallest column; 1 where all are flat."""
+        return max(spans[0][1] - spans[-1][0] for spans in self.spans) or 1.0
 
 
-def ribbons_of(picture: LearningPicture) -> Ribbons:
-    """Where the bands of all paths go."""
-    paths, layers = picture.path_heads.shape
-    columns = [np.zeros(paths, int), *picture.path_heads.T, np.zeros(paths, int)]
-    nodes = [1, *(len(layer) for layer in picture.heads), 1]
-    heads = (
-        [f"{layer + 1}.{head + 1} {name}" for head, name in enumerate(row)] for layer, row in enumerate(picture.heads)
-    )
-    shares = picture.path_scores / (float(picture.path_scores.sum()) or 1.0)
+def ribbons_of(
+    path_nodes: np.ndarray, node_names: Sequence[Sequence[str]], scores: np.ndarray, path_names: Sequence[str]
+) -> Ribbons:
+    """Where the bands of all paths go.
+
+    Arguments:
+        path_nodes: the node of each path in each layer, [path, layer]; every node has a path.
+        node_names: of the nodes by layer, the first on top.
+        scores: U_ππ, [path].
+        path_names: one per path.
+
+    Example:
+        >>> found = ribbons_of(np.array([[0], [1]]), [["good", "random"]], np.array([3.0, 1.0]), ["good", "random"])
+        >>> found.labels, found.columns, found.spans[0]
+        (['good  3', 'random  1'], 3, [(-0.5, 0.5)])
+    """
+    paths, layers = path_nodes.shape
+    columns = [np.zeros(paths, int), *path_nodes.T, np.zeros(paths, int)]
+    names = [["input"], *map(list, node_names), ["output"]]
+    shares = scores / (float(scores.sum()) or 1.0)
     # At the output paths stand in the order of the heads they come from, so that they need not cross.
-    orders = [np.arange(paths)] * (layers + 1) + [np.lexsort(picture.path_heads.T)]
-    places = [_stack(shares, *column) for column in zip(columns, nodes, orders, strict=True)]
-    scores = zip(picture.path_names, picture.path_scores, strict=True)
+    orders = [np.arange(paths)] * (layers + 1) + [np.lexsort(path_nodes.T)]
+    counts = map(len, names)
+    places = [_stack(shares, *column) for column in zip(columns, counts, orders, strict=True)]
     return Ribbons(
-        [f"{name}  {short_number(round(score, 2))}" for name, score in scores],
+        [f"{name}  {short_number(round(score, 2))}" for name, score in zip(path_names, scores, strict=True)],
         [_ribbon([lower[path] for lower, _ in places], shares[path]) for path in range(paths)],
         [spans for _, spans in places],
-        [["input"], *heads, ["output"]],
+        names,
     )
+
+
+def numbered_heads(head_names: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Names of heads by layer, each with the numbers of its layer and its place in it, from 1.
+
+    Example:
+        >>> numbered_heads([["good", "random"], ["uniform"]])
+        [['1.1 good', '1.2 random'], ['2.1 uniform']]
+    """
+    return [[f"{layer}.{head} {name}" for head, name in enumerate(row, 1)] for layer, row in enumerate(head_names, 1)]
 
 
 def _stack(
