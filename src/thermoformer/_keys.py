@@ -18,6 +18,8 @@ KeyLike = int | jax.Array
 def as_key(key: Any) -> jax.Array:
     """A typed JAX key from an integer seed, a typed key or an old-style uint32 key."""
     if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+        if not -(2**63) <= key < 2**63:
+            raise fail("key", key, "an integer from -2**63 up to, but not including, 2**63")
         return jax.random.key(int(key))
     if isinstance(key, jax.Array):
         if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, one_of, positive_integer, real_array
+from ._entries import instance, sequence, tokens_with_logits
 from .network import READOUTS, Architecture, Weights, check_weights, network_output
 from .path_network import scaled_path_vectors
 from .paths import PathFeatures, path_weights
@@ -70,7 +71,7 @@ class AttentionNetwork:
                 raise fail(f"keys[{layer}]", f"shape {key.shape}", f"the shape of queries[{layer}], {query.shape}")
 
     def _checked(self, name: str, value: Sequence[Any]) -> tuple[Array, ...]:
-        if len(value) != self.arch.layers:
+        if len(sequence(name, value, "one array per layer")) != self.arch.layers:
             raise fail(name, f"{len(value)} layers", f"{self.arch.layers}, one array per layer")
         layers = []
         for index, (layer, heads) in enumerate(zip(value, self.arch.heads, strict=True)):
@@ -184,11 +185,20 @@ class AttentionNetwork:
         )
         return AttentionNetwork(arch, self.weights._replace(values=values), queries, keys, self.readout)
 
+    @cached_property
+    def _largest_product(self) -> float:
+        """What a logit is at most, over the square of the largest entry of the tokens."""
+        sizes = [
+            float(np.abs(query).max()) * float(np.abs(key).max()) * query.shape[1]
+            for query, key in zip(map(np.asarray, self.queries), map(np.asarray, self.keys), strict=True)
+        ]
+        return max(sizes) * self.token_width**2
+
     def _tokens(self, x: Any) -> np.ndarray:
         x = real_array("x", x, ("example", "token", "feature"))
         if x.shape[2] != self.token_width:
             raise fail("x", f"tokens of width {x.shape[2]}", f"{self.token_width}, as the network has")
-        return x
+        return tokens_with_logits(x, self._largest_product)
 
     def _chunks(self, x: Any, chunk: int | None) -> Iterator[Array]:
         x = self._tokens(x)
@@ -198,6 +208,12 @@ class AttentionNetwork:
             chunk = max(1, _CHUNK_NUMBERS // numbers)
         chunk = positive_integer("chunk", chunk)
         return (jnp.asarray(x[start : start + chunk]) for start in range(0, len(x), chunk))
+
+
+def checked_network(name: str, value: Any) -> AttentionNetwork:
+    """A network, and not its sizes or weights alone."""
+    expected = "an AttentionNetwork, as train or load_network returns it"
+    return instance(name, value, AttentionNetwork, expected)
 
 
 @partial(jax.jit, static_argnames="precision")

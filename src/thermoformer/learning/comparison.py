@@ -18,7 +18,7 @@ from .._validation import fail, labels_for, nonnegative_number, one_of, positive
 from .corrections import one_loop
 from .exact import sample_order_parameters
 from .network import Architecture
-from .paths import PathFeatures
+from .paths import PathFeatures, checked_features, checked_labels
 from .posterior import Posterior
 from .predictor import Prediction
 from .saddle import ConvergenceError, Solution, gaussian_process, solve
@@ -245,7 +245,8 @@ def compare(
     """
     names = _checked_methods(methods)
     sampled = [name for name in names if name in REFERENCES]
-    y = labels_for("labels", labels, features.examples, arch.outputs)
+    y = checked_labels(arch, features, labels)
+    checked_features("test_features", test_features)
     temperature = (positive_number if sampled else nonnegative_number)("temperature", temperature)
     draws_of, chains = _checked_draws(draws), positive_integer("chains", chains)
     one_of("sampler", sampler, SAMPLERS)

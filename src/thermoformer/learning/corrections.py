@@ -29,7 +29,7 @@ from .moments import NewExamples, moments, new_examples
 from .order import gram_factors, output_first, whitened_blocks
 from .paths import PathFeatures
 from .predictor import Prediction
-from .saddle import Solution
+from .saddle import Solution, checked_solution
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ def one_loop(solution: Solution) -> CorrectedSolution:
         >>> bool(np.abs(one_loop(saddle).order_parameter - saddle.order_parameter).max() < 0.2)
         True
     """
-    arch, problem = solution.architecture, solution.problem
+    arch, problem = checked_solution(solution).architecture, solution.problem
     if not solution.converged or solution.stats.method == "limit":
         raise fail("solution", "no minimum of the action", "a converged solution of `solve`")
     layout = arch.layout

@@ -12,15 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail, labels_for, nonnegative_number, positive_integer
+from .._validation import fail, nonnegative_number, real_array, true_or_false
+from ._entries import step_limit
 from .action import Setting, action, log_evidence
 from .kernels import Problem
 from .layout import Layout
 from .minimise import action_scale, limited_memory_search
 from .network import Architecture
-from .paths import PathFeatures
+from .paths import PathFeatures, checked_labels
 from .predictor import ready_problem
-from .saddle import ConvergenceError, Solution, hessian_is_affordable, minimise_from, solve
+from .saddle import ConvergenceError, Solution, checked_solution, hessian_is_affordable, minimise_from, solve
 from .scores import HeadScores, head_labels
 
 # Largest slope of the log evidence over (max N + P), in any coordinate, at which a choice counts as made.
@@ -53,9 +54,12 @@ def evidence_scores(
         >>> scores[0, 0] > scores[0, 1]
         True
     """
-    y = labels_for("labels", labels, features.examples, arch.outputs)
+    y = checked_labels(arch, features, labels)
     temperature = nonnegative_number("temperature", temperature)
-    whole = solution or solve(arch, features, y, temperature=temperature)
+    if solution is None:
+        whole = solve(arch, features, y, temperature=temperature)
+    else:
+        whole = _solution_of(solution, arch, y, temperature)
     paths = arch.path_heads()
     lost = []
     for layer, head in head_labels(arch):
@@ -66,6 +70,21 @@ def evidence_scores(
         rest = solve(_without_head(arch, layer), left, y, temperature=temperature)
         lost.append(whole.log_evidence - rest.log_evidence)
     return HeadScores(head_labels(arch), np.array(lost))
+
+
+def _solution_of(solution: Solution, arch: Architecture, labels: np.ndarray, temperature: float) -> Solution:
+    """A solution that can be of this problem: scores against one of another problem would mean nothing."""
+    checked_solution(solution)
+    if type(solution) is not Solution or solution.stats.method == "limit":
+        kind = "the limit of infinite width" if type(solution) is Solution else f"a {type(solution).__name__}"
+        raise fail("solution", kind, "a minimum of the action, as solve returns it without correction")
+    if solution.architecture != arch:
+        raise fail("solution", solution.architecture, f"one of {arch}")
+    if solution.temperature != temperature:
+        raise fail("solution", f"temperature {solution.temperature:g}", f"{temperature:g}")
+    if solution.problem.observations != labels.size:
+        raise fail("solution", f"{solution.problem.observations} labels", f"{labels.size}")
+    return solution
 
 
 def _without_head(arch: Architecture, layer: int) -> Architecture:
@@ -133,15 +152,17 @@ def choose_by_evidence(
         >>> 0.2 < choice.temperature < 0.3
         True
     """
-    y = labels_for("labels", labels, features.examples, arch.outputs)
-    low, high = (nonnegative_number("temperature_range", bound) for bound in temperature_range)
-    if not 0 < low < high:
+    y = checked_labels(arch, features, labels)
+    variances = true_or_false("variances", variances)
+    ends = real_array("temperature_range", temperature_range)
+    if ends.shape != (2,) or not 0 < ends[0] < ends[1]:
         raise fail("temperature_range", temperature_range, "two numbers above 0, the smaller first")
-    start, max_steps = nonnegative_number("temperature", temperature), positive_integer("max_steps", max_steps)
+    low, high = float(ends[0]), float(ends[1])
+    start, max_steps = nonnegative_number("temperature", temperature), step_limit(max_steps)
     if not low <= start <= high:
         raise fail("temperature", start, f"a number from {low:g} to {high:g}, the range allowed")
     problem = ready_problem(arch, features, y, low, form)
-    allowed = _Allowed(Setting.of(arch, start), np.log(low), np.log(high), bool(variances))
+    allowed = _Allowed(Setting.of(arch, start), np.log(low), np.log(high), variances)
     place = (2 * math.log(start) - math.log(low * high)) / math.log(high / low)
     knob_count = len(allowed.base.scales) if arch.skip else 1
     knobs = np.array([math.asin(np.clip(place, -0.999, 0.999))] + [0.0] * knob_count)

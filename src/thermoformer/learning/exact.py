@@ -16,14 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._keys import KeyLike, as_key, standard_normal
-from .._validation import labels_for, positive_number
+from .._validation import fail, positive_number
 from .action import Setting, entropy_derivatives, path_factor, reachable_action
 from .kernels import Problem, null_energy
 from .layout import Layout
 from .minimise import action_derivatives, action_scale
 from .moments import NewExamples, moments, new_examples
 from .network import Architecture
-from .paths import PathFeatures
+from .paths import PathFeatures, checked_labels
 from .posterior import Posterior, batch_numbers, draws_tree, mean_and_error, prediction_from_batches
 from .predictor import Prediction, ready_problem
 from .saddle import hessian_is_affordable, minimise_from
@@ -157,8 +157,11 @@ def sample_order_parameters(
         >>> posterior.order_parameter.shape, posterior.diagnostics.mixed
         ((2, 2), True)
     """
-    y = labels_for("labels", labels, features.examples, arch.outputs)
+    y = checked_labels(arch, features, labels)
     temperature = positive_number("temperature", temperature)
+    target_acceptance = positive_number("target_acceptance", target_acceptance)
+    if target_acceptance >= 1:
+        raise fail("target_acceptance", target_acceptance, "a number between 0 and 1")
     draws, chains, warmup = check_sizes(draws, chains, warmup)
     count = check_devices(devices, chains)
     first, second = jax.random.split(as_key(key))

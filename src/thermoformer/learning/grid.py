@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail, labels_for, nonnegative_number, positive_integer, positive_number
+from .._validation import fail, nonnegative_number, positive_integer, positive_number, true_or_false
+from ._entries import step_limit
 from .action import Setting
 from .kernels import Problem
 from .layout import Layout
 from .minimise import Minimum
 from .network import Architecture
-from .paths import PathFeatures
+from .paths import PathFeatures, checked_labels
 from .saddle import (
     TOLERANCE,
     ConvergenceError,
@@ -113,11 +113,12 @@ def solve_grid(
         >>> grid.order_parameter.shape
         (2, 1, 2, 2)
     """
-    y = labels_for("labels", labels, features.examples, arch.outputs)
+    y = checked_labels(arch, features, labels)
     width_axis = tuple(tuple(width) if np.ndim(width) else width for width in _axis("widths", widths))
     temperature_axis = tuple(nonnegative_number("temperatures", value) for value in _axis("temperatures", temperatures))
     architectures = [arch.replace(widths=width) for width in width_axis]
-    max_steps, tolerance = positive_integer("max_steps", max_steps), positive_number("tolerance", tolerance)
+    max_steps, tolerance = step_limit(max_steps), positive_number("tolerance", tolerance)
+    throw, batch = true_or_false("throw", throw), None if batch is None else positive_integer("batch", batch)
     problem, first = ready_search(arch, features, y, min(temperature_axis), form, method)
     points = [Setting.of(one, value) for one in architectures for value in temperature_axis]
     settings = jax.tree.map(lambda *parts: jnp.stack(parts), *points)
@@ -152,7 +153,10 @@ def _minimise_all(
 
 def _axis(name: str, value: Any) -> list[Any]:
     # Not np.ndim: widths may mix single numbers and numbers by layer.
-    values = list(value) if isinstance(value, (Sequence, np.ndarray)) else [value]
+    if hasattr(value, "shape"):  # an array, of NumPy or JAX
+        value = np.asarray(value).tolist()
+    values = list(value) if hasattr(value, "__iter__") and not isinstance(value, str) else [value]
+    values = [np.asarray(one).tolist() if hasattr(one, "shape") else one for one in values]
     if not values:
         raise fail(name, "nothing", "at least one entry")
     return values

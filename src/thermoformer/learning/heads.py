@@ -16,7 +16,15 @@ from jaxtyping import Array, Float
 
 from .._keys import KeyLike, as_key, standard_normal
 from .._precision import MATMUL_PRECISION
-from .._validation import attention_matrices, fail, positive_integer, real_array
+from .._validation import (
+    attention_matrices,
+    fail,
+    nonnegative_number,
+    positive_integer,
+    real_array,
+    true_or_false,
+)
+from ._entries import tokens_with_logits
 
 Attention = Float[Array, "example head query key"]
 
@@ -37,7 +45,7 @@ def attention_from_logits(logits: Any, *, causal: bool = False, hard: bool = Fal
     logits = jnp.asarray(real_array("logits", logits, ("example", "head", "query", "key")))
     if logits.shape[2] != logits.shape[3]:
         raise fail("logits", f"shape {logits.shape}", "as many queries as keys")
-    return _normalise(logits, causal, hard)
+    return _normalised(logits, causal, hard)
 
 
 def bilinear_attention(x: Any, weights: Any, *, causal: bool = False, hard: bool = False) -> Attention:
@@ -58,8 +66,9 @@ def bilinear_attention(x: Any, weights: Any, *, causal: bool = False, hard: bool
     weights = real_array("weights", weights, ("head", "query feature", "key feature"))
     if weights.shape[1:] != (x.shape[2], x.shape[2]):
         raise fail("weights", f"shape {weights.shape}", f"[head, {x.shape[2]}, {x.shape[2]}] for tokens of that width")
+    x = tokens_with_logits(x, x.shape[2] ** 2 * float(np.abs(weights).max()))
     logits = jnp.einsum("pqi,hij,pkj->phqk", x, weights, x, precision=MATMUL_PRECISION)
-    return _normalise(logits, causal, hard)
+    return _normalised(logits, causal, hard)
 
 
 def query_key_attention(x: Any, queries: Any, keys: Any, *, causal: bool = False, hard: bool = False) -> Attention:
@@ -82,10 +91,12 @@ def query_key_attention(x: Any, queries: Any, keys: Any, *, causal: bool = False
         raise fail("keys", f"shape {keys.shape}", f"the shape of queries, {queries.shape}")
     if queries.shape[2] != x.shape[2]:
         raise fail("queries", f"feature width {queries.shape[2]}", f"{x.shape[2]}, the width of the tokens in x")
+    reach = float(np.abs(queries).max()) * float(np.abs(keys).max())
+    x = tokens_with_logits(x, queries.shape[1] * x.shape[2] ** 2 * reach)
     q = jnp.einsum("pqi,hgi->phqg", x, queries, precision=MATMUL_PRECISION)
     k = jnp.einsum("pki,hgi->phkg", x, keys, precision=MATMUL_PRECISION)
     logits = jnp.einsum("phqg,phkg->phqk", q, k, precision=MATMUL_PRECISION) / np.sqrt(queries.shape[1])
-    return _normalise(logits, causal, hard)
+    return _normalised(logits, causal, hard)
 
 
 def uniform_attention(x: Any, heads: int = 1, *, causal: bool = False) -> Attention:
@@ -98,7 +109,7 @@ def uniform_attention(x: Any, heads: int = 1, *, causal: bool = False) -> Attent
     """
     x = _tokens(x)
     heads = positive_integer("heads", heads)
-    return _normalise(jnp.zeros((x.shape[0], heads, x.shape[1], x.shape[1])), causal, False)
+    return _normalised(jnp.zeros((x.shape[0], heads, x.shape[1], x.shape[1])), causal, False)
 
 
 def random_attention(
@@ -115,7 +126,7 @@ def random_attention(
     """
     x = _tokens(x)
     heads = positive_integer("heads", heads)
-    width = x.shape[2]
+    width, scale = x.shape[2], nonnegative_number("scale", scale)
     weights = standard_normal(as_key(key), (heads, width, width)) * scale / width
     return bilinear_attention(x, weights, causal=causal, hard=hard)
 
@@ -142,7 +153,7 @@ def join_heads(*attentions: Any) -> Attention:
     """
     if not attentions:
         raise fail("attentions", "nothing", "at least one array [example, head, query, key]")
-    groups = [real_array("attentions", group, ("example", "head", "query", "key")) for group in attentions]
+    groups = [attention_matrices(f"attentions[{index}]", group) for index, group in enumerate(attentions)]
     frames = {(group.shape[0], *group.shape[2:]) for group in groups}
     if len(frames) > 1:
         raise fail("attentions", f"shapes {[group.shape for group in groups]}", "shapes equal but for the head axis")
@@ -151,6 +162,10 @@ def join_heads(*attentions: Any) -> Attention:
 
 def _tokens(x: Any) -> np.ndarray:
     return real_array("x", x, ("example", "token", "feature"))
+
+
+def _normalised(logits: Attention, causal: Any, hard: Any) -> Attention:
+    return _normalise(logits, true_or_false("causal", causal), true_or_false("hard", hard))
 
 
 @partial(jax.jit, static_argnames=("causal", "hard"))

@@ -15,7 +15,8 @@ from jaxtyping import Array, Float
 
 from .._keys import KeyLike, as_key, standard_normal
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, layers_of_attention, one_of, positive_integer, real_array, true_or_false
+from .._validation import fail, one_of, positive_integer, real_array, true_or_false
+from ._entries import attention_of_layers, instance, sequence
 from .layout import Layout
 
 READOUTS = ("last", "first", "mean")
@@ -162,6 +163,11 @@ class Architecture:
         return Architecture(**(fields | changes))
 
 
+def checked_architecture(value: Any) -> Architecture:
+    """An architecture, and not its heads alone."""
+    return instance("arch", value, Architecture, "an Architecture, as Architecture(heads=(2, 2), widths=100) makes it")
+
+
 class Weights(NamedTuple):
     """All weights of a network, or of several (then every array has one more, leading, axis: draw).
 
@@ -187,6 +193,7 @@ def prior_weights(arch: Architecture, token_width: int, *, key: KeyLike, draws: 
         >>> prior_weights(Architecture((2,), 5), token_width=3, key=0).values[0].shape
         (2, 5, 5)
     """
+    checked_architecture(arch)
     token_width = positive_integer("token_width", token_width)
     lead = () if draws is None else (positive_integer("draws", draws),)
     keys = jax.random.split(as_key(key), arch.layers + 2)
@@ -202,6 +209,9 @@ def prior_weights(arch: Architecture, token_width: int, *, key: KeyLike, draws: 
 
 def check_weights(arch: Architecture, weights: Weights) -> Weights:
     """The weights as float64 arrays whose shapes fit the architecture, with or without a leading draw axis."""
+    checked_architecture(arch)
+    instance("weights", weights, Weights, "Weights, as prior_weights makes them")
+    sequence("weights.values", weights.values, "one array per layer")
     embedding = real_array("weights.embedding", weights.embedding)
     if embedding.ndim not in (2, 3) or embedding.shape[-2] != arch.widths[0]:
         expected = f"[{arch.widths[0]}, N0], with or without a draw axis in front"
@@ -253,8 +263,9 @@ def forward(
         (4,)
     """
     x = real_array("x", x, ("example", "token", "feature"))
-    layers = layers_of_attention(attention, x.shape[0], x.shape[1])
+    layers = attention_of_layers(attention, x.shape[0], x.shape[1])
     one_of("readout", readout, READOUTS)
+    layer_norm = true_or_false("layer_norm", layer_norm)
     weights = check_weights(arch, weights)
     if weights.embedding.shape[-1] != x.shape[2]:
         raise fail("weights.embedding", f"token width {weights.embedding.shape[-1]}", f"{x.shape[2]}, as in x")

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from .._validation import fail, one_of
-from .attention_network import AttentionNetwork
+from .attention_network import AttentionNetwork, checked_network
 from .network import Architecture, Weights
 
 NETWORK = "thermoformer network 1"
@@ -37,6 +37,7 @@ def save_network(network: AttentionNetwork, file: str | Path, *, precision: str 
         True
     """
     one_of("precision", precision, _TYPES)
+    checked_network("network", network)
     with np.errstate(over="ignore"):  # what does not fit is refused below
         arrays = {name: np.asarray(array).astype(precision) for name, array in _named_arrays(network).items()}
     for name, array in arrays.items():

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, real_array
 from .layout import Layout
-from .network import Architecture, Weights, check_weights
+from .network import Architecture, Weights, check_weights, checked_architecture
 
 
 def whitened_blocks(vector: Float[Array, " parameter"], layout: Layout) -> list[tuple[Array, Array]]:
@@ -138,7 +138,7 @@ def effective_path_weights(arch: Architecture, weights: Weights) -> Float[Array,
         (6, 5)
     """
     # Weights are as they are: networks that differ in their prior alone share a program.
-    return _compiled_vectors(arch.replace(variances=1.0), check_weights(arch, weights))
+    return _compiled_vectors(checked_architecture(arch).replace(variances=1.0), check_weights(arch, weights))
 
 
 def path_vectors(arch: Architecture, weights: Weights) -> Array:

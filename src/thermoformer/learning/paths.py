@@ -10,11 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, layers_of_attention, one_of, real_array
-from .network import READOUTS
+from .._validation import labels_for, one_of, real_array, true_or_false
+from ._entries import attention_of_layers, instance, places
+from .network import READOUTS, Architecture, checked_architecture
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +36,23 @@ class PathFeatures:
 
     values: Float[Array, "example path feature"]
 
+    def __post_init__(self) -> None:
+        # Under jit there is nothing to look at.
+        if not isinstance(self.values, Tracer):
+            checked = real_array("values", self.values, ("example", "path", "feature"))
+            object.__setattr__(self, "values", jnp.asarray(checked))  # the record is frozen once it is built
+
+    @classmethod
+    def _of(cls, values: Array) -> PathFeatures:
+        """Features of an array that is known to be right: it stays on its device, unseen."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "values", values)
+        return made
+
     @classmethod
     def from_attentioned_inputs(cls, xi: Any) -> PathFeatures:
         """Features from ξ [example, path, feature] that were computed elsewhere."""
-        return cls(jnp.asarray(real_array("xi", xi, ("example", "path", "feature"))))
+        return cls._of(jnp.asarray(real_array("xi", xi, ("example", "path", "feature"))))
 
     @classmethod
     def from_attention(
@@ -59,7 +74,7 @@ class PathFeatures:
             [[[2.0, 3.0]]]
         """
         weights = path_attention(x, attention, readout, skip)
-        return cls(jnp.einsum("pas,psi->pai", weights, jnp.asarray(x, dtype=float), precision=MATMUL_PRECISION))
+        return cls._of(jnp.einsum("pas,psi->pai", weights, jnp.asarray(x, dtype=float), precision=MATMUL_PRECISION))
 
     @property
     def examples(self) -> int:
@@ -78,20 +93,29 @@ class PathFeatures:
 
     def select(self, paths: Sequence[int] | np.ndarray) -> PathFeatures:
         """The same examples with only the given paths, in the given order."""
-        return PathFeatures(self.values[:, np.asarray(paths)])
+        return self._of(self.values[:, places("paths", paths, self.paths)])
 
     def __getitem__(self, examples: Any) -> PathFeatures:
-        """The given examples (a slice or an index array)."""
-        values = self.values[examples if isinstance(examples, slice) else np.asarray(examples)]
-        if values.ndim != 3:
-            raise fail("examples", repr(examples), "a slice or an array of indices")
-        return PathFeatures(values)
+        """The given examples: a slice, an array of indices or a mask with one entry per example."""
+        return self._of(self.values[places("examples", examples, self.examples)])
 
     def __len__(self) -> int:
         return self.examples
 
     def __repr__(self) -> str:
         return f"PathFeatures(examples={self.examples}, paths={self.paths}, token_width={self.token_width})"
+
+
+def checked_features(name: str, value: Any) -> PathFeatures:
+    """Features, and not the array that they would be made of."""
+    expected = "PathFeatures, as PathFeatures.from_attention or PathFeatures.from_attentioned_inputs makes them"
+    return instance(name, value, PathFeatures, expected)
+
+
+def checked_labels(arch: Architecture, features: PathFeatures, labels: Any) -> np.ndarray:
+    """Labels y [example], or [example, output], for an architecture and features that are what they should be."""
+    checked_architecture(arch)
+    return labels_for("labels", labels, checked_features("features", features).examples, arch.outputs)
 
 
 def path_attention(
@@ -108,8 +132,9 @@ def path_attention(
     """
     x = real_array("x", x, ("example", "token", "feature"))
     examples, tokens, _ = x.shape
-    layers = layers_of_attention(attention, examples, tokens)
+    layers = attention_of_layers(attention, examples, tokens)
     one_of("readout", readout, READOUTS)
+    skip = true_or_false("skip", skip)
     return _compiled_weights([jnp.asarray(layer) for layer in layers], readout, skip)
 
 

@@ -13,11 +13,11 @@ import jax.scipy.stats as jss
 import numpy as np
 
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, labels_for, nonnegative_number, real_array
+from .._validation import fail, labels_for, nonnegative_number, positive_integer, real_array
 from .kernels import Problem, energy, feature_scales, features_by_output, kernel, mixed_features, prepare
 from .network import Architecture
 from .order import factor_of, gram_matrix
-from .paths import PathFeatures
+from .paths import PathFeatures, checked_features, checked_labels
 
 if TYPE_CHECKING:
     import xarray
@@ -130,6 +130,8 @@ class Predictor:
         check_same_paths(self.architecture, features, self.problem)
         factor = jnp.asarray(factor_of(self.order_parameter))
         state = posterior_state(self.problem, factor, self.temperature)
+        if self._counts and not np.isfinite(state[2]).all():
+            raise singular_kernel(self.temperature)
         pieces = [
             predict_rows(self.problem, factor, piece, *state)
             for piece in scaled_pieces(self.architecture, features, len(self.problem.labels))
@@ -138,6 +140,7 @@ class Predictor:
 
     def kernel(self, features: PathFeatures) -> np.ndarray:
         """K(U) between the given examples, [example, example], without τ; with outputs, rows (output, example)."""
+        check_same_paths(self.architecture, features, self.problem)
         blank = np.zeros((features.examples, self.architecture.outputs))
         problem = prepare(self.architecture, features, blank, "features")
         return np.asarray(_compiled_kernel(problem, factor_of(self.order_parameter)))
@@ -150,6 +153,16 @@ class Predictor:
         """The predictor of another U on the same data, for instance with its off-diagonal entries set to zero."""
         checked = gram_matrix("order_parameter", order_parameter, self.architecture.order_sizes[0])
         return Predictor(self.architecture, self.temperature, checked, self.problem)
+
+    @property
+    def _counts(self) -> bool:
+        """Whether a prediction is to be numbers: it need not be where a solution says that nothing was found."""
+        return True
+
+
+def singular_kernel(temperature: float) -> ValueError:
+    """What to raise where K + τI has no inverse."""
+    return fail("temperature", temperature, "a larger number: the kernel of these examples is singular")
 
 
 def gaussian_predictor(
@@ -178,7 +191,7 @@ def gaussian_predictor(
         >>> fitted.predict(feats).mean.round(12).tolist()
         [0.5, -0.5, 0.5]
     """
-    y = labels_for("labels", labels, features.examples, arch.outputs)
+    y = checked_labels(arch, features, labels)
     temperature = nonnegative_number("temperature", temperature)
     checked = gram_matrix("order_parameter", order_parameter, arch.order_sizes[0])
     return Predictor(arch, temperature, checked, ready_problem(arch, features, y, temperature, form))
@@ -213,12 +226,15 @@ def label_alignment(kernel_matrix: Any, labels: Any, components: int | None = No
     matrix = real_array("kernel_matrix", kernel_matrix, ("example", "example"))
     y = labels_for("labels", labels, len(matrix))
     matrix = gram_matrix("kernel_matrix", matrix, len(y))
+    if components is not None and positive_integer("components", components) > len(y):
+        raise fail("components", components, f"at most {len(y)}, the examples")
     _, vectors = np.linalg.eigh(matrix)
     return np.abs(vectors[:, ::-1].T @ y)[:components] / np.sqrt(len(y))
 
 
 def check_same_paths(arch: Architecture, features: PathFeatures, problem: Problem) -> None:
     """New examples must have the paths and the token width of training."""
+    checked_features("features", features)
     trained = problem.features.shape[1] if problem.basis is None else problem.basis.shape[0]
     if (features.paths, features.token_width) != (arch.paths, trained):
         raise fail(

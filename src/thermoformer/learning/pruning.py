@@ -14,15 +14,16 @@ import jax
 import numpy as np
 
 from .._keys import KeyLike, as_key
-from .._validation import fail, labels_for, one_of, positive_integer
-from .attention_network import AttentionNetwork
+from .._validation import labels_for, one_of, positive_integer
+from ._entries import sequence
+from .attention_network import AttentionNetwork, checked_network
 from .evidence import evidence_scores
-from .network import Architecture
+from .network import Architecture, checked_architecture
 from .order import order_parameter_from_weights
-from .paths import PathFeatures
+from .paths import PathFeatures, checked_labels
 from .predictor import Prediction
 from .saddle import solve
-from .scores import HeadScores, head_labels, head_scores, heads_kept
+from .scores import HeadScores, different_heads, head_labels, head_scores, heads_kept
 
 if TYPE_CHECKING:
     import xarray
@@ -52,7 +53,7 @@ def gradient_importance(network: AttentionNetwork, x: Any, labels: Any, *, batch
         >>> scores[0, 0] > 0, scores[0, 1]
         (True, 0.0)
     """
-    parts = np.asarray(network.path_contributions(x))
+    parts = np.asarray(checked_network("network", network).path_contributions(x))
     y = labels_for("labels", labels, len(parts), network.arch.outputs)
     batch = positive_integer("batch", batch)
     residual = 2 * (parts.sum(axis=-1) - y)
@@ -78,6 +79,7 @@ def trained_scores(network: AttentionNetwork) -> HeadScores:
         >>> float(scores.values.max())
         1.0
     """
+    checked_network("network", network)
     return head_scores(network.arch, order_parameter_from_weights(network.arch, network.weights))
 
 
@@ -91,9 +93,7 @@ def removal_order(arch: Architecture, order: Sequence[Head]) -> list[Head]:
         >>> removal_order(Architecture((2, 2), 5), [(1, 0), (1, 1), (0, 0), (0, 1)])
         [(1, 0), (0, 0)]
     """
-    given = [(int(layer), int(head)) for layer, head in order]
-    if set(given) - set(head_labels(arch)) or len(set(given)) < len(given):
-        raise fail("order", given, f"different pairs (layer, head) of a network with heads {arch.heads}")
+    given = different_heads("order", checked_architecture(arch), order)
     left, gone = list(arch.heads), []
     for layer, head in given:
         if left[layer] > 1:
@@ -109,7 +109,8 @@ def random_orders(arch: Architecture, count: int, *, key: KeyLike) -> list[list[
         >>> [len(order) for order in random_orders(Architecture((4, 4), 5), 3, key=0)]
         [6, 6, 6]
     """
-    labels, random = head_labels(arch), np.random.default_rng(np.asarray(jax.random.key_data(as_key(key))))
+    labels = head_labels(checked_architecture(arch))
+    random = np.random.default_rng(np.asarray(jax.random.key_data(as_key(key))))
     drawn = [random.permutation(len(labels)) for _ in range(positive_integer("count", count))]
     return [removal_order(arch, [labels[index] for index in one]) for one in drawn]
 
@@ -132,7 +133,7 @@ def rescored_order(
         (2, False)
     """
     one_of("score", score, ("evidence", "order parameter"))
-    y = labels_for("labels", labels, features.examples, arch.outputs)
+    y = checked_labels(arch, features, labels)
     gone: list[Head] = []
     while len(gone) < sum(arch.heads) - arch.layers:
         kept = heads_kept(arch, gone)
@@ -148,7 +149,7 @@ def rescored_order(
     return gone
 
 
-def path_factors(arch: Architecture, removed: Sequence[Head]) -> np.ndarray:
+def path_factors(arch: Architecture, removed: Sequence[Head], name: str = "heads") -> np.ndarray:
     """What each path is multiplied with where heads are removed: 0 through one of them, else the layers' rescaling.
 
     Example:
@@ -156,7 +157,7 @@ def path_factors(arch: Architecture, removed: Sequence[Head]) -> np.ndarray:
         [1.414, 0.0]
     """
     factors = np.ones(arch.paths)
-    for layer, (kept, heads) in enumerate(zip(heads_kept(arch, removed), arch.path_heads().T, strict=True)):
+    for layer, (kept, heads) in enumerate(zip(heads_kept(arch, removed, name), arch.path_heads().T, strict=True)):
         scale = np.sqrt(arch.heads[layer] / len(kept))
         # A path that passes the layer by, number −1, has neither its heads nor its scale.
         factors *= np.where(heads < 0, 1.0, scale * np.isin(heads, kept))
@@ -210,7 +211,7 @@ def pruning_curve(network: AttentionNetwork, order: Sequence[Head], x: Any, labe
         >>> len(curve.heads), float(curve.accuracy[0])
         (2, 1.0)
     """
-    gone = removal_order(network.arch, order)
+    gone = removal_order(checked_network("network", network).arch, order)
     accuracy = pruned_accuracies(network, [gone[:count] for count in range(len(gone) + 1)], x, labels)
     return PruningCurve(tuple(gone), accuracy, len(np.asarray(x)))
 
@@ -229,7 +230,9 @@ def pruned_accuracies(network: AttentionNetwork, removed: Sequence[Sequence[Head
         >>> pruned_accuracies(network, [[], [(0, 0)], [(0, 1)]], np.ones((4, 3, 4)), np.ones(4)).shape
         (3,)
     """
-    factors = [path_factors(network.arch, heads) for heads in removed]
+    checked_network("network", network)
+    sets = sequence("removed", removed, "a sequence of sets of (layer, head) pairs")
+    factors = [path_factors(network.arch, heads, f"removed[{index}]") for index, heads in enumerate(sets)]
     parts = np.asarray(network.path_contributions(x))
     y = labels_for("labels", labels, len(parts), network.arch.outputs)
     return np.array([Prediction(parts @ one, np.zeros(len(parts))).accuracy(y) for one in factors])

@@ -11,15 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail, labels_for, nonnegative_number, one_of, positive_integer, positive_number
+from .._validation import fail, nonnegative_number, one_of, positive_number, true_or_false
+from ._entries import instance, step_limit
 from .action import Setting, action, entropy, log_evidence
 from .kernels import PAIR_MEMORY, Problem, with_pairs
 from .layout import Layout
 from .minimise import ROUNDING, Minimum, action_derivatives, limited_memory, newton
 from .network import Architecture
 from .order import gram_factors, output_first, whitened_blocks
-from .paths import PathFeatures
-from .predictor import Predictor, ready_problem
+from .paths import PathFeatures, checked_labels
+from .predictor import Predictor, ready_problem, singular_kernel
 
 if TYPE_CHECKING:
     import xarray
@@ -79,6 +80,10 @@ class Solution(Predictor):
     stats: Stats
     vector: np.ndarray
 
+    @property
+    def _counts(self) -> bool:
+        return self.converged
+
     def to_xarray(self) -> xarray.Dataset:
         """The order parameters and scalars with named axes."""
         import xarray
@@ -136,9 +141,10 @@ def solve(
         >>> solution.converged, solution.order_parameter.shape
         (True, (4, 4))
     """
-    y = labels_for("labels", labels, features.examples, arch.outputs)
+    y = checked_labels(arch, features, labels)
     temperature = nonnegative_number("temperature", temperature)
-    max_steps, tolerance = positive_integer("max_steps", max_steps), positive_number("tolerance", tolerance)
+    max_steps, tolerance = step_limit(max_steps), positive_number("tolerance", tolerance)
+    throw = true_or_false("throw", throw)
     if correction is not None:
         one_of("correction", correction, ("one-loop",))
     problem, first = ready_search(arch, features, y, temperature, form, method)
@@ -172,7 +178,7 @@ def gaussian_process(
         >>> limit.order_parameter.tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
-    y = labels_for("labels", labels, features.examples, arch.outputs)
+    y = checked_labels(arch, features, labels)
     temperature = nonnegative_number("temperature", temperature)
     problem, _ = ready_search(arch, features, y, temperature, form, "auto")
     start = jnp.zeros(arch.parameters)
@@ -180,7 +186,7 @@ def gaussian_process(
     nothing = Minimum(start, jnp.zeros(()), unknown, jnp.asarray(0), unknown)
     solution = solution_at(arch, temperature, problem, nothing, "limit", TOLERANCE)
     if not np.isfinite(solution.energy):
-        raise fail("temperature", temperature, "a larger number: the kernel of these examples is singular")
+        raise singular_kernel(temperature)
     return solution
 
 
@@ -195,6 +201,7 @@ def whitened_hessian(solution: Solution) -> np.ndarray:
         >>> bool(np.linalg.eigvalsh(whitened_hessian(solution))[0] > 0)
         True
     """
+    checked_solution(solution)
     arch, setting = solution.architecture, Setting.of(solution.architecture, solution.temperature)
     problem, vector = solution.problem, jnp.asarray(solution.vector)
     if problem.pairs is not None:
@@ -204,6 +211,11 @@ def whitened_hessian(solution: Solution) -> np.ndarray:
     # One direction after another: all at once would hold as many copies of the features.
     column = jax.jit(lambda direction: jax.jvp(gradient, (vector,), (direction,))[1])
     return np.stack([np.asarray(column(direction)) for direction in np.eye(len(vector))])
+
+
+def checked_solution(value: Any) -> Solution:
+    """A solution, and not something else that was found."""
+    return instance("solution", value, Solution, "a Solution, as solve returns it")
 
 
 def ready_search(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._validation import fail, one_of
-from .network import Architecture
+from .._validation import fail, one_of, true_or_false
+from .network import Architecture, checked_architecture
 from .order import gram_matrix
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class HeadScores:
     values: np.ndarray
 
     def __getitem__(self, label: tuple[int, int]) -> float:
+        if label not in self.labels:
+            raise fail("head", label, f"one of {', '.join(map(str, self.labels))}")
         return float(self.values[self.labels.index(label)])
 
     def ascending(self) -> list[tuple[int, int]]:
@@ -74,16 +77,26 @@ def head_of(name: str) -> tuple[int, int]:
     return int(layer), int(head)
 
 
-def heads_kept(arch: Architecture, removed: Sequence[tuple[int, int]]) -> list[np.ndarray]:
-    """The numbers of the heads that each layer keeps where the given ones are removed; every layer must keep one."""
-    given = [tuple(head) for head in removed]
+def different_heads(name: str, arch: Architecture, value: Any) -> list[tuple[int, int]]:
+    """Pairs (layer, head) of the network, each once."""
+    expected = f"different pairs (layer, head) of a network with heads {arch.heads}"
+    try:
+        given = [(operator.index(layer), operator.index(head)) for layer, head in value]
+    except (TypeError, ValueError) as error:
+        raise fail(name, value, expected) from error
     if set(given) - set(head_labels(arch)) or len(set(given)) < len(given):
-        raise fail("heads", given, f"different pairs (layer, head) of a network with heads {arch.heads}")
+        raise fail(name, given, expected)
+    return given
+
+
+def heads_kept(arch: Architecture, removed: Sequence[tuple[int, int]], name: str = "heads") -> list[np.ndarray]:
+    """The numbers of the heads that each layer keeps where the given ones are removed; every layer must keep one."""
+    given = different_heads(name, arch, removed)
     kept = []
     for layer, count in enumerate(arch.heads):
         kept.append(np.array([head for head in range(count) if (layer, head) not in given], int))
         if len(kept[-1]) == 0:
-            raise fail("heads", f"all {count} heads of layer {layer}", "every layer to keep one head or more")
+            raise fail(name, f"all {count} heads of layer {layer}", "every layer to keep one head or more")
     return kept
 
 
@@ -100,6 +113,8 @@ def head_scores(arch: Architecture, order_parameter: Any, *, normalise: bool = T
         >>> head_scores(Architecture((2, 1), 10), np.diag([3.0, 1.0])).values.round(3).tolist()
         [0.75, 0.25, 1.0]
     """
+    checked_architecture(arch)
+    normalise = true_or_false("normalise", normalise)
     gram = np.abs(gram_matrix("order_parameter", order_parameter, arch.order_sizes[0]))
     heads_of_path = np.tile(arch.path_heads(), (arch.outputs, 1))
     values = []
@@ -118,6 +133,7 @@ def path_scores(arch: Architecture, order_parameter: Any, *, kind: str = "diagon
         >>> path_scores(Architecture((2,), 10), np.array([[2.0, -1.0], [-1.0, 2.0]]), kind="row").tolist()
         [3.0, 3.0]
     """
+    checked_architecture(arch)
     one_of("kind", kind, ("diagonal", "row"))
     gram = gram_matrix("order_parameter", order_parameter, arch.order_sizes[0])
     rows = np.diagonal(gram) if kind == "diagonal" else np.abs(gram).sum(axis=1)

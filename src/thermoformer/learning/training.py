@@ -22,10 +22,11 @@ import optax
 from jaxtyping import Array
 
 from .._keys import KeyLike, as_key, standard_normal
-from .._validation import fail, labels_for, real_array
-from .attention_network import AttentionNetwork, path_outputs
+from .._validation import fail, labels_for
+from ._entries import batch_arrays, float32_tokens, instance
+from .attention_network import AttentionNetwork, checked_network, path_outputs
 from .checkpoints import TrainingState, read_checkpoint, sole_writer, write_checkpoint
-from .network import Architecture, Weights, prior_weights
+from .network import Architecture, Weights, checked_architecture, prior_weights
 from .training_settings import PRODUCTS, TrainingSettings, learning_rate
 
 if TYPE_CHECKING:
@@ -107,7 +108,12 @@ def train(
         >>> bool(trained.best_loss < 0.1 * trained.history.loss[0]), trained.stopped
         (True, 'all 60 steps done')
     """
-    settings = settings or TrainingSettings()
+    checked_architecture(arch)
+    if settings is None:
+        settings = TrainingSettings()
+    instance("settings", settings, TrainingSettings, "a TrainingSettings")
+    if start is not None:
+        checked_network("start", start)
     tokens, labels = _checked_batch("batches(0)", arch, batches(0))
     held_out = _checked_batch("validation", arch, validation)
     if held_out[0].shape[1:] != tokens.shape[1:]:
@@ -174,7 +180,7 @@ class _Descent:
             if done % settings.validate_every == 0 or done == settings.steps:
                 losses += self._finite(pending, done)
                 pending = []
-                row = (done, *self._validate(parameters))
+                row = (done, *self._validate(parameters, done))
                 if not rows or row[1] < min(float(earlier[1]) for earlier in rows):
                     best = parameters
                 rows.append(row)
@@ -187,11 +193,15 @@ class _Descent:
         )
 
     def _batch(self, number: int) -> tuple[Array, Array]:
-        x, y = self.batches(number)
-        if np.shape(x)[1:] != self.frame or len(np.shape(y)) != 1 + (self.arch.outputs > 1) or len(x) != len(y):
-            expected = f"[example, {', '.join(map(str, self.frame))}] and one label per example, as in batches(0)"
-            raise fail(f"batches({number})", f"shapes {np.shape(x)} and {np.shape(y)}", expected)
-        return jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
+        x, y = batch_arrays(f"batches({number})", self.batches(number))
+        examples, outputs = len(x) if x.ndim else 0, self.arch.outputs
+        labels = (examples,) if outputs == 1 else (examples, outputs)
+        alike = y.shape == labels or (outputs == 1 and y.shape == (examples, 1))
+        if examples == 0 or x.shape[1:] != self.frame or not alike:
+            per_example = "one label" if outputs == 1 else f"{outputs} labels"
+            expected = f"[example, {', '.join(map(str, self.frame))}] and {per_example} per example, as in batches(0)"
+            raise fail(f"batches({number})", f"shapes {x.shape} and {y.shape}", expected)
+        return jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32).reshape(labels)
 
     def _finite(self, pending: list[Array], done: int) -> list[np.float32]:
         """The losses of the last steps, fetched; one that is not finite ends the run before anything is written."""
@@ -203,13 +213,17 @@ class _Descent:
             raise fail("loss", f"{losses[bad[0]]} at step {step}", expected)
         return losses
 
-    def _validate(self, parameters: Parameters) -> tuple[float, float]:
+    def _validate(self, parameters: Parameters, done: int) -> tuple[float, float]:
         x, y = self.validation
         predict = partial(_predictions, self.arch, self.settings.readout, self.settings.products, parameters)
         chunks = [x[start : start + _VALIDATION_CHUNK] for start in range(0, len(x), _VALIDATION_CHUNK)]
         parts = [np.asarray(predict(jnp.asarray(chunk))) for chunk in chunks]
         predicted = np.concatenate(parts).astype(float)
-        return float(np.mean((predicted - y) ** 2)), _accuracy(predicted, y)
+        loss = float(np.mean((predicted - y) ** 2))
+        if not math.isfinite(loss):
+            expected = "a finite number: smaller tokens and labels there, or a lower learning_rate"
+            raise fail("validation", f"a loss of {loss} at step {done}", expected)
+        return loss, _accuracy(predicted, y)
 
     def _verdict(self, rows: list, done: int) -> str:
         settings = self.settings
@@ -336,16 +350,16 @@ def _identity(arch: Architecture, settings: TrainingSettings, key: Array) -> dic
 
 
 def _checked_batch(name: str, arch: Architecture, batch: tuple[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
-    if not isinstance(batch, tuple) or len(batch) != 2:
-        raise fail(name, f"a {type(batch).__name__}", "two arrays, tokens and labels")
-    x = real_array(f"{name}: tokens", batch[0], ("example", "token", "feature"))
-    return x.astype(np.float32), labels_for(f"{name}: labels", batch[1], len(x), arch.outputs)
+    x, y = batch_arrays(name, batch)
+    tokens = float32_tokens(f"{name}: tokens", x)
+    return tokens, labels_for(f"{name}: labels", y, len(tokens), arch.outputs)
 
 
 def _signature(x: np.ndarray, y: np.ndarray) -> list[float]:
     """Three numbers: enough to notice other images, another seed or another batch size."""
     order = np.linspace(0, 1, y.size).reshape(y.shape)
-    return [float(np.abs(x).mean()), float((x**2).mean()), float((y * order).sum())]
+    with np.errstate(over="ignore"):  # infinity tells one set from another as well
+        return [float(np.abs(x).mean()), float((x**2).mean()), float((y * order).sum())]
 
 
 def _accuracy(predicted: np.ndarray, labels: np.ndarray) -> float:

@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail, layers_of_attention, real_array
-from .network import Architecture, Weights, check_heads, network_output
-from .paths import PathFeatures
+from .._validation import fail, real_array
+from ._entries import attention_of_layers
+from .network import Architecture, Weights, check_heads, checked_architecture, network_output
+from .paths import PathFeatures, checked_features
 from .posterior import Posterior, batch_numbers, prediction_from_batches
 from .predictor import CHUNK, Prediction
 
@@ -64,6 +65,7 @@ class WeightPosterior(Posterior):
         if coefficients is None:
             raise fail("features", "attentioned inputs", "tokens, through predict_tokens: layer norm has no paths")
         width = coefficients.shape[-1]
+        checked_features("features", features)
         if (features.paths, features.token_width) != (arch.paths, width):
             raise fail(
                 "features",
@@ -110,8 +112,9 @@ class WeightPosterior(Posterior):
 
 def checked_tokens(arch: Architecture, x: Any, attention: Sequence[Any]) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
     """Tokens and attention as arrays that fit the architecture."""
+    checked_architecture(arch)
     x = real_array("x", x, ("example", "token", "feature"))
-    layers = layers_of_attention(attention, x.shape[0], x.shape[1])
+    layers = attention_of_layers(attention, x.shape[0], x.shape[1])
     check_heads(arch, layers)
     return x, layers
 

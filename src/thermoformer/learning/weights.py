@@ -19,12 +19,12 @@ import numpy as np
 
 from .._keys import KeyLike, as_key
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, labels_for, one_of, positive_integer, positive_number
+from .._validation import fail, labels_for, one_of, positive_integer, positive_number, true_or_false
 from .gibbs import GibbsSweep
 from .kernels import choose_form, prepare
-from .network import READOUTS, Architecture, Weights, network_output, prior_weights
+from .network import READOUTS, Architecture, Weights, checked_architecture, network_output, prior_weights
 from .path_network import PathData, completed_coefficients, path_data, row_scales, scaled_path_vectors, scaled_weights
-from .paths import PathFeatures
+from .paths import PathFeatures, checked_labels
 from .posterior import draws_tree, mean_and_error
 from .sampling import Report, SamplerStats, check_devices, check_sizes, diagnose, run_nuts, run_steps, warn_if_unmixed
 from .weight_posterior import WeightPosterior, checked_tokens, queries_read
@@ -151,6 +151,8 @@ def sample_weights(
     x, layers = checked_tokens(arch, x, attention)
     one_of("readout", readout, READOUTS)
     one_of("method", method, METHODS)
+    keep_weights = true_or_false("keep_weights", keep_weights)
+    layer_norm = true_or_false("layer_norm", layer_norm)
     plan = _Plan(
         temperature, key, method, draws, chains, warmup, keep_weights or layer_norm, memory_limit, progress, devices
     )
@@ -196,6 +198,7 @@ def sample_weights_on_paths(
         >>> posterior.predict(feats).mean.shape
         (5,)
     """
+    checked_labels(arch, features, labels)
     one_of("readout", readout, READOUTS)
     plan = _Plan(temperature, key, method, draws, chains, warmup, keep_weights, memory_limit, progress, devices)
     posterior = _sample_on_paths(arch, features, labels, readout, plan)
@@ -224,7 +227,10 @@ def weight_sampling_memory(
         >>> weight_sampling_memory(Architecture((2, 2), 1000), 231, 100, method="gibbs") / 1e9 < 1
         True
     """
+    checked_architecture(arch)
     one_of("method", method, METHODS)
+    keep_weights = true_or_false("keep_weights", keep_weights)
+    tokens = None if tokens is None else positive_integer("tokens", tokens)
     sizes = (("token_width", token_width), ("examples", examples), ("draws", draws), ("chains", chains))
     token_width, examples, draws, chains = (positive_integer(name, value) for name, value in sizes)
     rows, widths = arch.order_sizes[0], arch.widths
@@ -269,7 +275,7 @@ class _Plan:
         self.key = as_key(key)
         self.method = one_of("method", method, METHODS)
         self.draws, self.chains, self.warmup = check_sizes(draws, chains, warmup)
-        self.keep_weights = bool(keep_weights)
+        self.keep_weights = true_or_false("keep_weights", keep_weights)
         self.memory_limit = positive_number("memory_limit", memory_limit)
         self.progress = progress
         self.devices = check_devices(devices, self.chains)
@@ -313,7 +319,7 @@ def _sample_on_paths(
 ) -> WeightPosterior:
     if features.paths != arch.paths:
         raise fail("features", f"{features.paths} paths", f"{arch.paths}, those of the architecture")
-    y = labels_for("labels", labels, features.examples, arch.outputs)
+    y = checked_labels(arch, features, labels)
     progress = plan.report(arch, features.token_width, features.examples)
     run_key, rest_key = jax.random.split(plan.key)
     # Weights that are kept are kept whole.

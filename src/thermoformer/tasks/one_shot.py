@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._validation import fail, nonnegative_integer, positive_integer
+from .._validation import fail, nonnegative_integer, positive_integer, true_or_false
 
 # Label 2 says: this is the query.
 _QUERY = 2
@@ -100,8 +100,11 @@ class OneShotTask:
             raise fail("channels", repr(self.channels), "1 or 3")
         if not isinstance(self.part, str):
             raise fail("part", repr(self.part), "a name")
+        true_or_false("rotations", self.rotations)
         for name in ("seed", "embedding_seed"):
             nonnegative_integer(name, getattr(self, name))
+        if self.seed >= 2**63:
+            raise fail("seed", self.seed, "a number under 2**63")
 
     @property
     def tokens(self) -> int:
