@@ -9,12 +9,14 @@ import sys
 import jax
 import numpy as np
 import pytest
+import xarray as xr
 
 from thermoformer.dynamics import (
     REGIMES,
     DiscreteMap,
     Features,
     MeanField,
+    attractors,
     chaotic_intervals,
     intervals,
     lyapunov_spectrum,
@@ -188,6 +190,15 @@ def test_extreme_parameters(start):
         ({"steps": 0}, "steps: got 0"),
         ({"tolerance": 0.0}, "tolerance: got 0.0"),
         ({"model": 3}, "model: got int"),
+        ({"limits": 3}, "limits: got 3; expected two numbers"),
+        ({"k": 13}, "k: got 13; expected at most 12"),
+        ({"longest_period": -1}, "longest_period: got -1"),
+        ({"batch": 1.5}, "batch: got 1.5; expected a whole number"),
+        ({"batch": 0}, "batch: got 0"),
+        ({"devices": []}, "devices: got \\[\\]; expected one or more devices"),
+        ({"devices": "cpu"}, "devices: got 'cpu'"),
+        ({"devices": ["cpu"]}, "devices: got 'cpu' among them"),
+        ({"parameter": "epsilon", "values": [0.5, 2.0]}, "epsilon: got 2.0; expected a number from 0 to 1"),
     ],
 )
 def test_bad_input(start, change, message):
@@ -201,6 +212,12 @@ def test_bad_grids(start):
         phase_diagram(paper(), start, {})
     with pytest.raises(ValueError, match="grid: got 'delta'"):
         phase_diagram(paper(), start, {"delta": [1.0]})
+    with pytest.raises(ValueError, match="epsilon: got 3.0; expected a number from 0 to 1"):
+        phase_diagram(paper(), start, {"beta": [1.0], "epsilon": [0.1, 3.0]})
+    with pytest.raises(ValueError, match="k: got 99; expected at most 12"):
+        phase_diagram(paper(), start, {"beta": [1.0]}, k=99)
+    with pytest.raises(ValueError, match="states: got Window; expected a list of starts"):
+        attractors(paper(), start)
     with pytest.raises(ValueError, match="k: got 0; expected 1 or more"):
         phase_diagram(paper(), start, {"beta": [1.0]}, k=0)
     with pytest.raises(ValueError, match="state: got orbits that leave every bound"):
@@ -210,3 +227,38 @@ def test_bad_grids(start):
 def test_runs_of_neighbours():
     assert intervals([1, 2, 3], [False, False, False]) == []
     assert intervals([1, 2, 3], [True, True, True]) == [(1.0, 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("values", "inside", "message"),
+    [
+        ([1, 2, 3], [True], "inside: got bool of shape"),
+        ([1, 2, 3], [1, 0, 2], "inside: got int64"),
+        ([3, 1, 2], [True, True, False], "values: got numbers that fall"),
+        ([[1, 2]], [[True, True]], "values: got shape"),
+    ],
+)
+def test_bad_runs(values, inside, message):
+    with pytest.raises(ValueError, match=message):
+        intervals(values, inside)
+
+
+def test_orbits_that_leave_every_bound_have_no_exponents():
+    """One point of a grid is lost, not the grid."""
+    found = phase_diagram(DiscreteMap(logistic, {"r": 3.0}), 0.3, {"r": [3.2, 5.0]}, steps=200, transient=200)
+    assert regime_names(found).values.tolist() == ["periodic", "undecided"]
+    assert np.isfinite(found.exponents[0]).all() and np.isnan(found.exponents[1]).all()
+    assert np.isnan(found.errors[1]).all() and int(found.period[1]) == 0
+
+
+def test_diagrams_are_asked_for():
+    for ask in (regime_names, chaotic_intervals):
+        with pytest.raises(ValueError, match="dataset: got a Dataset without regimes; expected a diagram"):
+            ask(xr.Dataset())
+        with pytest.raises(ValueError, match="dataset: got int"):
+            ask(3)
+    codes = np.array([REGIMES.index(name) for name in ("chaos", "periodic", "chaos")])
+    falling = xr.Dataset({"regime": ("r", codes)}, {"r": [3.9, 3.5, 3.7]}, {"parameter": "r"})
+    assert chaotic_intervals(falling) == [(3.7, 3.9)]
+    with pytest.raises(ValueError, match="dataset: got regimes along"):
+        chaotic_intervals(falling.expand_dims("direction"))

@@ -12,6 +12,7 @@ from thermoformer.dynamics import (
     Features,
     MeanField,
     Window,
+    kaplan_yorke_dimension,
     local_exponents,
     lyapunov_spectrum,
     orbit,
@@ -187,5 +188,20 @@ def test_bad_input():
         lyapunov_spectrum(DiscreteMap(henon, {}, ("x", "y")), [0.1, 0.2, 0.3], steps=5)
     with pytest.raises(ValueError, match="state: got 1 NaN"):
         lyapunov_spectrum(henon, [0.1, np.nan], steps=5)
-    with pytest.raises(ValueError, match="step: got str"):
-        DiscreteMap("x + 1")
+
+
+def test_dimension_of_a_spectrum():
+    assert kaplan_yorke_dimension([0.5, -1.0]) == kaplan_yorke_dimension([-1.0, 0.5]) == 1.5
+    assert kaplan_yorke_dimension([0.1, -np.inf]) == 1.0
+    assert np.isnan(kaplan_yorke_dimension([0.1]))
+
+
+@pytest.mark.parametrize("exponents", [[np.nan, 1.0], [np.inf, 1.0], [], ["a"], [[0.5, -1.0]], [[0.5], [1.0, 2.0]]])
+def test_what_is_no_spectrum(exponents):
+    with pytest.raises(ValueError, match="exponents: got"):
+        kaplan_yorke_dimension(exponents)
+
+
+def test_one_block_has_no_error():
+    found = lyapunov_spectrum(lambda x: 4 * x * (1 - x), 0.3, steps=100, transient=10, blocks=1)
+    assert np.isfinite(found.exponents).all() and np.isnan(found.errors).all()

@@ -211,6 +211,8 @@ def test_bad_states():
         model.window(np.zeros((4, 3)), np.ones((3, 2)))
     with pytest.raises(ValueError, match="positions0: got entries other than ±1"):
         model.window(np.zeros((4, 3)), np.zeros((4, 2)))
+    with pytest.raises(ValueError, match="keep: got 'no'; expected True or False"):
+        model.token(keep="no")
     with pytest.raises(ValueError, match="A0: got 1 NaN"):
         model.window(_one_nan())
     with pytest.raises(ValueError, match="state: got ndarray; expected a Window"):

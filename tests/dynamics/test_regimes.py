@@ -173,10 +173,32 @@ def test_cycles_of_the_logistic_map():
         find_cycle(lambda x: x + 1.0, 0.0, 1)
     with pytest.raises(ValueError, match="bracket: got"):
         bifurcation_point(logistic, 0.6, "r", (2.5, 2.9), 1)
+    for bracket in (3, (3.0,), (3.2, 3.0), ("a", "b")):
+        with pytest.raises(ValueError, match="bracket: got"):
+            bifurcation_point(logistic, 0.6, "r", bracket, 1)
     with pytest.raises(ValueError, match="parameter: got 's'"):
         bifurcation_point(logistic, 0.6, "s", (2.5, 2.9), 1)
     with pytest.raises(ValueError, match="period: got 3; expected a multiple"):
         find_cycle(paper(1.2), paper(1.2).window(), 3)
+
+
+def test_shorter_cycles_are_not_the_answer():
+    logistic = DiscreteMap(lambda x, r: r * x * (1 - x), {"r": 3.5})
+    for start, period, true in ((0.3, 7, 1), (0.5, 8, 4)):
+        with pytest.raises(NoCycleError, match=f"found a cycle of period {true} near it, none of {period}"):
+            find_cycle(logistic, start, period)
+        assert find_cycle(logistic, start, period, throw=False) is None
+    # At 3.4 there is no 4-cycle yet: what Newton finds is the 2-cycle.
+    with pytest.raises(NoCycleError, match="found a cycle of period 2 near it, none of 4"):
+        bifurcation_point(logistic, 0.3, "r", (3.4, 3.5), 4)
+    # Close to its birth at r = 3 the 2-cycle is still told from the fixed point: x± are 2 √(r − 3) / 6 or so apart.
+    assert find_cycle(logistic.replace(r=3 + 1e-9), 0.66, 2).period == 2
+    # Positions are part of the state: what returns after 1 step without them is the 4-cycle that they drive.
+    quiet = paper(1.2)
+    settled = orbit(quiet, quiet.window(), steps=1, transient=4003).final_state
+    assert find_cycle(quiet, settled, 4).stable
+    with pytest.raises(NoCycleError, match="found a cycle of period 4 near it, none of 12"):
+        find_cycle(quiet, settled, 12)
 
 
 def test_many_starts(window):

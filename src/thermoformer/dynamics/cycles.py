@@ -14,7 +14,7 @@ import xarray as xr
 from jax import lax
 from jaxtyping import Array
 
-from .._validation import fail, positive_integer, real_array
+from .._validation import fail, pair_of_numbers, positive_integer, positive_number, true_or_false
 from .lanes import Lanes
 from .maps import Map, as_map, check_names
 
@@ -23,6 +23,9 @@ NEWTON_STEPS = 50
 RETURN = 1e-13
 # A multiplier further than this from the real axis is one of a complex pair.
 COMPLEX = 1e-6
+# A state that returns this well after a part of the period is on a shorter cycle. Near a period doubling the longer
+# cycle comes as close to the shorter as the root of the distance in the parameter.
+SHORTER = 1e-6
 
 
 class NoCycleError(RuntimeError):
@@ -84,7 +87,8 @@ def find_cycle(model: Any, state: Any, period: int, *, throw: bool = True) -> Cy
     Arguments:
         model: a MeanField, a DiscreteMap or a step function.
         state: a start near the cycle.
-        period: steps to the return. Where positions are read it is a multiple of the context.
+        period: steps to the return, and no fewer: a shorter cycle is not the answer. Where positions are read it is a
+            multiple of the context.
         throw: whether to raise `NoCycleError` where there is none; otherwise the result is none.
 
     Example:
@@ -93,6 +97,7 @@ def find_cycle(model: Any, state: Any, period: int, *, throw: bool = True) -> Cy
     """
     model = as_map(model, state)
     positive_integer("period", period)
+    true_or_false("throw", throw)
     state, _ = model.settled(state)
     lanes = model.lanes({"": np.zeros(1)}, state)
     if not bool(lanes.returns_count(jnp.asarray(period))):
@@ -111,6 +116,11 @@ def find_cycle(model: Any, state: Any, period: int, *, throw: bool = True) -> Cy
     if not error < 1e-9:
         if throw:
             raise NoCycleError(f"state: Newton's method found no cycle of period {period} near it (miss {error:.2g})")
+        return None
+    shorter = _shorter_period(lanes, x, period, jacobian, error)
+    if shorter is not None:
+        if throw:
+            raise NoCycleError(f"state: Newton's method found a cycle of period {shorter} near it, none of {period}")
         return None
     multipliers = np.linalg.eigvals(jacobian)
     final = model.state(lanes, lanes.at(jnp.asarray(x[:, None])), 0)
@@ -136,11 +146,10 @@ def bifurcation_point(
         >>> round(found.value, 8), found.kind
         (3.0, 'period doubling')
     """
-    model = as_map(model, state, {parameter: float(bracket[0])})
+    low, high = pair_of_numbers("bracket", bracket)
+    positive_number("tolerance", tolerance)
+    model = as_map(model, state, {parameter: low})
     check_names("parameter", {parameter: 0}, model.parameters)
-    low, high = (float(real_array("bracket", value, ())) for value in bracket)
-    if not low < high:
-        raise fail("bracket", bracket, "a lower and a higher value")
     known = {low: _cycle_at(model, state, parameter, low, period)}
 
     def growth(value: float) -> float:
@@ -182,8 +191,25 @@ def _walk(model: Map, cycle: Cycle, parameter: str, here: float, there: float, p
                 break
         pieces *= 2
     if found is None:
-        raise NoCycleError(f"bracket: the cycle of period {period} ends before {parameter} = {there:.8g}")
+        raise NoCycleError(
+            f"bracket: the cycle of period {period} ends, or meets a shorter one, before {parameter} = {there:.8g}"
+        )
     return found
+
+
+def _shorter_period(lanes: Lanes, x: np.ndarray, period: int, jacobian: np.ndarray, error: float) -> int | None:
+    """The part of the period after which the state is back already, if there is one."""
+    rounding = max(error, np.finfo(float).eps * (1 + np.max(np.abs(x))))
+    # How far a state that returns so well can be from the cycle.
+    reach = rounding * np.linalg.norm(np.linalg.pinv(jacobian - np.eye(len(x))), 2)
+    for part in (number for number in range(1, period // 2 + 1) if period % number == 0):
+        if not bool(lanes.returns_count(jnp.asarray(part))):
+            continue
+        there, slope = (np.asarray(found) for found in _return(lanes, jnp.asarray(x[:, None]), jnp.asarray(part)))
+        within = rounding + reach * np.linalg.norm(slope - np.eye(len(x)), 2)
+        if np.max(np.abs(there - x)) < min(10 * within, SHORTER):
+            return part
+    return None
 
 
 @eqx.filter_jit

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from .._validation import fail, one_of, real_array
+from .._validation import fail, nonnegative_integer, one_of, positive_number, real_array
 from .lyapunov import check_steps, exponent_count, mean_and_error, quick_interval
 from .maps import Map, as_map, check_names
 from .meanfield import Window
 from .orbits import density_of
 from .plan import Plan, Survey
-from .regimes import CHAOS, REGIMES, classify, on_torus
+from .regimes import CHAOS, REGIMES, UNDECIDED, classify, on_torus
 from .survey import Report, survey
 
 # Looks at a few points find the range of the shown observable, where none is given.
@@ -50,7 +50,7 @@ def orbit_diagram(
         state: where every orbit begins; several Windows make an axis `start`.
         parameter, values: what varies, and its values [value].
         steps, transient: steps that count, and steps before.
-        k: leading exponents, or as many as the map has; 0 for none, all where absent.
+        k: leading exponents; 0 for none, all where absent. The usual two are one where the map has one.
         show: number of the observable that is shown: the feature of m_o, or the coordinate.
         bins, limits: of its density; the range is found by a look at some points where absent.
         section: (number, tolerance): a second density, of those points where another observable is that close to 0.
@@ -75,9 +75,10 @@ def orbit_diagram(
     starts = _states(state)
     model = as_map(model, starts[0], {parameter: float(values[0])})
     check_names("parameter", {parameter: 0}, model.parameters)
+    _check_ends(model, {parameter: values})
     settled = [model.settled(start)[0] for start in starts]
     plan = _plan(model, steps, transient, k, longest_period, tolerance)
-    range_given = limits or _limits(model, settled, {parameter: values}, show)
+    range_given = _limits(model, settled, {parameter: values}, show) if limits is None else limits
     density = density_of(model, show, bins, range_given, _section(section))
     plan = Plan(**{**vars(plan), "density": density})
     coordinates = {parameter: (parameter, values)}
@@ -135,6 +136,7 @@ def phase_diagram(
     starts = _states(state)
     model = as_map(model, starts[0], {name: float(values[0]) for name, values in axes.items()})
     check_names("grid", axes, model.parameters)
+    _check_ends(model, axes)
     settled = [model.settled(start)[0] for start in starts]
     plan = _plan(model, steps, transient, k, longest_period, tolerance)
     if not plan.exponents:
@@ -175,6 +177,8 @@ def attractors(
         >>> found.average.values.ravel().round(3).tolist()
         [-1.0, 1.0, 1.0]
     """
+    if not hasattr(states, "__len__"):
+        raise fail("states", type(states).__name__, "a list of starts")
     if len(states) == 0:
         raise fail("states", "nothing", "one start or more")
     model = as_map(model, states[0])
@@ -193,6 +197,7 @@ def regime_names(dataset: xr.Dataset) -> xr.DataArray:
         >>> regime_names(found).values.tolist()
         ['periodic', 'chaos']
     """
+    _check_diagram(dataset)
     return dataset.regime.copy(data=np.array(REGIMES)[dataset.regime.values]).drop_attrs()
 
 
@@ -207,7 +212,12 @@ def intervals(values: Any, inside: Any) -> list[tuple[float, float]]:
         >>> intervals([1.0, 2.0, 3.0, 4.0], [True, True, False, True])
         [(1.0, 2.0), (4.0, 4.0)]
     """
-    values, inside = np.asarray(values), np.asarray(inside, bool)
+    values, inside = real_array("values", values, ("value",)), np.asarray(inside)
+    if (np.diff(values) < 0).any():
+        raise fail("values", "numbers that fall", "numbers [value] that rise")
+    if inside.dtype != bool or inside.shape != values.shape:
+        got = f"{inside.dtype} of shape {inside.shape}"
+        raise fail("inside", got, f"True or False for each of the {len(values)} values")
     edges = np.diff(np.concatenate([[False], inside, [False]]).astype(int))
     first, last = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
     return [(float(values[low]), float(values[high])) for low, high in zip(first, last, strict=True)]
@@ -215,7 +225,11 @@ def intervals(values: Any, inside: Any) -> list[tuple[float, float]]:
 
 def chaotic_intervals(dataset: xr.Dataset) -> list[tuple[float, float]]:
     """Where an orbit diagram is chaotic: first and last value of every run of chaotic neighbours."""
-    parameter = dataset.attrs["parameter"]
+    _check_diagram(dataset)
+    parameter = dataset.attrs.get("parameter")
+    if parameter is None or dataset.regime.dims != (parameter,):
+        raise fail("dataset", f"regimes along {dataset.regime.dims}", "an orbit diagram of one start and direction")
+    dataset = dataset.sortby(parameter)
     return intervals(dataset[parameter].values, (dataset.regime == CHAOS).values)
 
 
@@ -269,6 +283,7 @@ def _dataset(
         where["exponent"] = np.arange(1, plan.exponents + 1)
         if plan.longest_period:
             code, _, _ = classify(exponents, errors, found.period, plan.steps, on_torus(found))
+            code = np.where(found.finite, code, UNDECIDED)
             variables["regime"] = variable(code.astype(np.int8))
     if plan.longest_period:
         variables["period"] = variable(found.period)
@@ -290,7 +305,7 @@ def _tidy(dataset: xr.Dataset, model: Map, attributes: Mapping[str, Any]) -> xr.
 
 
 _LONG_NAMES = {
-    "exponents": "Lyapunov exponent per step; −inf: lost to rounding",
+    "exponents": "Lyapunov exponent per step; −inf: lost to rounding; nan: the orbit leaves every bound",
     "errors": "standard error of the exponent, by batch means",
     "lost": "share of steps in which the exponent was lost to rounding",
     "regime": "regime",
@@ -317,10 +332,12 @@ def _described(dataset: xr.Dataset, model: Map, attributes: Mapping[str, Any]) -
 
 def _plan(model: Map, steps: int, transient: int, k: int | None, longest_period: int, tolerance: float) -> Plan:
     check_steps(steps, transient)
-    count = 0 if k == 0 else min(exponent_count(k, max(k or 1, model.dimension)), model.dimension)
-    check_steps(1, longest_period)
-    if not float(real_array("tolerance", tolerance, ())) > 0:
-        raise fail("tolerance", tolerance, "a number above 0")
+    nonnegative_integer("longest_period", longest_period)
+    positive_number("tolerance", tolerance)
+    if k is not None:
+        nonnegative_integer("k", k)
+    # The usual two are asked of maps with one exponent as well.
+    count = 0 if k == 0 else exponent_count(None if k == 2 and model.dimension == 1 else k, model.dimension)
     every = quick_interval(count, model.dimension) if count else 1
     blocks = min(20, max(steps // every, 1))
     return Plan(transient, steps, count, every, blocks, longest_period=longest_period, tolerance=float(tolerance))
@@ -356,6 +373,19 @@ def _axis(name: str, values: Any) -> np.ndarray:
     if values.ndim != 1:
         raise fail(name, f"shape {values.shape}", "values along one axis")
     return values
+
+
+def _check_ends(model: Map, axes: Mapping[str, np.ndarray]) -> None:
+    """Refuses parameters out of the model's bounds, as the model itself does."""
+    for name, values in axes.items():
+        for end in (values.min(), values.max()):
+            model.replace(**{name: float(end)})
+
+
+def _check_diagram(dataset: Any) -> None:
+    if not isinstance(dataset, xr.Dataset) or "regime" not in dataset:
+        got = "a Dataset without regimes" if isinstance(dataset, xr.Dataset) else type(dataset).__name__
+        raise fail("dataset", got, "a diagram with regimes, as of orbit_diagram or phase_diagram")
 
 
 def _states(state: Any) -> list[Any]:

@@ -12,11 +12,11 @@ import xarray as xr
 from jax import lax
 from jaxtyping import Array
 
-from .._validation import fail, nonnegative_integer, positive_integer
+from .._validation import fail, nonnegative_integer, nonnegative_number, positive_integer
 from .lanes import Lanes
 from .maps import as_map
-from .plan import Plan, Survey
-from .survey import Report, survey
+from .plan import Plan, Survey, unbounded
+from .survey import Report, finite_lanes, pieces_of, steps_at_once, survey
 from .tangents import orthonormalise
 
 # An exponent counts as lost where rounding was all that was left in more than this share of the orthonormalisations.
@@ -32,7 +32,7 @@ class LyapunovSpectrum:
 
     Fields:
         exponents: [exponent]; −inf where rounding ruled: the true value is lower than can be told.
-        errors: [exponent], standard errors by batch means; nan for lost ones.
+        errors: [exponent], standard errors by batch means; nan for lost ones, and where there is one block.
         running: [block, exponent], average up to the end of each block.
         lost: [exponent], the share of steps in which rounding was all that was left.
         steps, transient: what the averages are over, and what came before.
@@ -74,23 +74,37 @@ class LyapunovSpectrum:
         )
 
 
-def kaplan_yorke_dimension(exponents: np.ndarray, zero: float = 0.0) -> float:
+def kaplan_yorke_dimension(exponents: Any, zero: float = 0.0) -> float:
     """The dimension j + Σ_{i≤j} λ_i / |λ_{j+1}| that exponents, largest first, give an attractor.
 
     Arguments:
-        exponents: [exponent], largest first.
+        exponents: [exponent], −inf for those lost to rounding. They are put in order, the largest first.
         zero: exponents closer to 0 than this count as 0.
 
     Example:
         >>> kaplan_yorke_dimension(np.array([0.1, -0.4])), kaplan_yorke_dimension(np.array([-0.1, -0.4]))
         (1.25, 0.0)
     """
+    exponents, zero = _spectrum(exponents), nonnegative_number("zero", zero)
     sums = np.cumsum(np.where(np.abs(exponents) < zero, 0.0, exponents))
     above = np.flatnonzero(sums >= 0)
     if not len(above):
         return 0.0
     last = int(above[-1])
     return np.nan if last + 1 == len(sums) else last + 1 + float(sums[last] / abs(exponents[last + 1]))
+
+
+def _spectrum(exponents: Any) -> np.ndarray:
+    """Exponents [exponent] as numbers, the largest first: averages over an orbit leave near ones in any order."""
+    try:
+        numbers = np.asarray(exponents)
+    except ValueError as error:
+        raise fail("exponents", "a ragged sequence", "numbers [exponent]") from error
+    if numbers.dtype.kind not in "fiu" or numbers.ndim != 1 or not numbers.size:
+        raise fail("exponents", f"{numbers.dtype} of shape {numbers.shape}", "one or more numbers [exponent]")
+    if np.isnan(numbers).any() or np.isposinf(numbers).any():
+        raise fail("exponents", numbers, "numbers, or −inf where lost to rounding")
+    return np.sort(numbers.astype(np.float64))[::-1]
 
 
 def lyapunov_spectrum(
@@ -129,7 +143,7 @@ def lyapunov_spectrum(
     every = usual_interval(count, model.dimension) if every is None else positive_integer("every", every)
     blocks = min(positive_integer("blocks", blocks), max(steps // every, 1))
     plan = Plan(max(transient - used, 0), steps, count, every, blocks)
-    found = survey(model, [state], {}, plan, progress=progress)
+    found = survey(model, [state], {}, plan, progress=progress).bounded()
     exponents, errors = mean_and_error(found)
     counts = np.arange(1, blocks + 1)[:, None]
     return LyapunovSpectrum(
@@ -159,11 +173,17 @@ def local_exponents(model: Any, state: Any, *, steps: int, k: int | None = None)
     lanes = model.lanes({"": np.zeros(1)}, state)
     lane_state = model.start(lanes, [state])
     columns = lanes.unit_columns(lane_state, count)
-    return np.asarray(_local(lanes, lane_state, columns, positive_integer("steps", steps)))[..., 0]
+    rows: list[np.ndarray] = []
+    for some in pieces_of(positive_integer("steps", steps), steps_at_once(model.dimension, 1, count)):
+        lane_state, columns, found = _local(lanes, lane_state, columns, some)
+        rows.append(np.asarray(found)[..., 0])
+    if not finite_lanes(lane_state).all():
+        raise unbounded()
+    return np.concatenate(rows)
 
 
 @eqx.filter_jit
-def _local(lanes: Lanes, state: Any, columns: Array, steps: int) -> Array:
+def _local(lanes: Lanes, state: Any, columns: Array, steps: int) -> tuple[Any, Array, Array]:
     def one(carry: tuple, _: None) -> tuple[tuple, Array]:
         prepared, linear, columns = carry
         columns, logarithms, lost = orthonormalise(lanes.push(linear, columns))
@@ -171,16 +191,20 @@ def _local(lanes: Lanes, state: Any, columns: Array, steps: int) -> Array:
         return (prepared, lanes.linearise(prepared), columns), jnp.where(lost, -jnp.inf, logarithms)
 
     prepared = lanes.prepare(state)
-    return lax.scan(one, (prepared, lanes.linearise(prepared), columns), None, steps)[1]
+    (prepared, _, columns), rows = lax.scan(one, (prepared, lanes.linearise(prepared), columns), None, steps)
+    return lanes.bare(prepared), columns, rows
 
 
 def mean_and_error(found: Survey) -> tuple[np.ndarray, np.ndarray]:
-    """Exponents and their standard errors [point, exponent] from blocks; −inf and nan from the first lost one on."""
-    exponents = found.blocks.mean(axis=1)
-    count = found.blocks.shape[1]
-    errors = found.blocks.std(axis=1, ddof=min(1, count - 1)) / np.sqrt(count)
+    """Exponents and their standard errors [point, exponent] from blocks; −inf and nan from the first lost one on.
+
+    An orbit that leaves every bound has no exponents: nan. One block has no scatter, and its errors are nan.
+    """
+    blocks = np.where(found.finite[:, None, None], found.blocks, np.nan)
+    exponents, count = blocks.mean(axis=1), blocks.shape[1]
+    errors = blocks.std(axis=1, ddof=1) / np.sqrt(count) if count > 1 else np.full_like(exponents, np.nan)
     # What comes after a lost one is not larger than it.
-    lost = np.maximum.accumulate(found.lost > LOST_SHARE, axis=1)
+    lost = np.maximum.accumulate(found.lost > LOST_SHARE, axis=1) & found.finite[:, None]
     return np.where(lost, -np.inf, exponents), np.where(lost, np.nan, errors)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -81,6 +82,7 @@ class DiscreteMap:
         numbers = {name: float(real_array(name, value, ())) for name, value in dict(self.parameters).items()}
         object.__setattr__(self, "parameters", numbers)
         object.__setattr__(self, "names", tuple(self.names))
+        check_step(self.step, self.parameters, len(self.names))
 
     @property
     def dimension(self) -> int:
@@ -122,6 +124,29 @@ class DiscreteMap:
     def state(self, lanes: Lanes, lane_state: Any, lane: int) -> np.ndarray:
         """The state of one lane."""
         return np.asarray(lane_state)[:, lane].copy()
+
+
+def check_step(step: Callable[..., Any], parameters: Mapping[str, float], count: int) -> None:
+    """Refuses a step function that does not lead from a vector to a vector; nothing is computed or compiled."""
+    number = jax.ShapeDtypeStruct((), jnp.float64)
+    vector = jax.ShapeDtypeStruct((count,), jnp.float64)
+    numbers = "1 real number" if count == 1 else f"{count} real numbers"
+    expected = f"a JAX function of x [{count}] and its parameters that returns {numbers}"
+    returned: list[str] = []
+
+    def numbers_of(x: Any, given: Mapping[str, Any]) -> Any:
+        after = step(x, **given)
+        returned.append(type(after).__name__)
+        return jnp.asarray(after)
+
+    try:
+        found = jax.eval_shape(numbers_of, vector, dict.fromkeys(parameters, number))
+    except Exception as error:  # whatever the function does with what JAX hands it
+        lines = str(error).strip().splitlines() or [""]
+        got = f"a function that returns {returned[0]}" if returned else f"{type(error).__name__} ({lines[0]})"
+        raise fail("step", got, expected) from error
+    if found.size != count or jnp.issubdtype(found.dtype, jnp.complexfloating):
+        raise fail("step", f"{found.dtype} of shape {found.shape}", expected)
 
 
 def as_map(model: Any, state: Any = None, parameters: Mapping[str, float] | None = None) -> Map:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from .._validation import fail, real_array
+from .._validation import fail, real_array, true_or_false
 from ._feature_checks import weight_of_positions
 from .features import Features
 from .lanes import Lanes
@@ -147,7 +147,7 @@ class MeanField:
         """
         overlaps = self.features.token_overlaps(self.first_token() if x0 is None else x0, self.epsilon)
         rotated = np.roll(self.positions[::-1], 1, axis=0)
-        if keep:
+        if true_or_false("keep", keep):
             return Window(np.zeros((0, self.features.features)), rotated, overlaps)
         return Window(overlaps["v"].sum(axis=0)[None], rotated)
 

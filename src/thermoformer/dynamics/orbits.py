@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 import scipy.signal
 import xarray as xr
 from jax import lax
 from jaxtyping import Array
 
-from .._validation import fail, positive_integer, real_array
+from .._validation import fail, nonnegative_integer, pair_of_numbers, positive_integer, real_array
 from .lanes import Lanes
 from .lyapunov import check_steps
 from .maps import as_map
 from .meanfield import MeanField, Window
-from .plan import Density, Plan
-from .survey import run_steps, survey
+from .plan import Density, Plan, unbounded
+from .survey import MOST_AT_ONCE, many_steps, pieces_of, steps_at_once, survey
 from .window_lanes import MeanFieldLanes
 
 
@@ -89,8 +89,9 @@ def orbit(model: Any, state: Any, *, steps: int, transient: int = 0) -> Any:
     model = as_map(model, state)
     if not isinstance(model, MeanField):
         lanes = model.lanes({"": np.zeros(1)}, state)
-        rows, last = _follow(lanes, run_steps(lanes, model.start(lanes, [state]), jnp.asarray(transient)), steps)
-        return MapOrbit(np.asarray(rows)[..., 0], model.state(lanes, last, 0))
+        lane_state = many_steps(lanes, model.start(lanes, [state]), transient, steps_at_once(model.dimension, 1))
+        (rows,), last = _kept(_follow, lanes, lane_state, steps)
+        return MapOrbit(rows, model.state(lanes, last, 0))
     rows, skipped = [], 0
     # A window that is still growing, or holds x_0, is not yet of the map.
     model.check(state)
@@ -104,14 +105,25 @@ def orbit(model: Any, state: Any, *, steps: int, transient: int = 0) -> Any:
     columns = [np.stack(column) for column in zip(*rows, strict=True)]
     if len(rows) < steps:
         lanes = model.lanes({"": np.zeros(1)}, state)
-        lane_state = run_steps(lanes, model.start(lanes, [state]), jnp.asarray(transient - skipped))
-        found, last = _record(lanes, lane_state, steps - len(rows))
-        fast = [np.asarray(column)[..., 0] for column in found]
+        at_once = steps_at_once(model.dimension, 1)
+        lane_state = many_steps(lanes, model.start(lanes, [state]), transient - skipped, at_once)
+        fast, last = _kept(_record, lanes, lane_state, steps - len(rows))
         columns = [np.concatenate(pair) for pair in zip(columns, fast, strict=True)] if columns else fast
         state = model.state(lanes, last, 0)
     if model.features.heads == 1:
         columns = [column[:, 0] if column.ndim == 3 else column for column in columns]
     return Orbit(*columns, final_state=state)
+
+
+def _kept(follow: Callable[..., Any], lanes: Lanes, state: Any, steps: int) -> tuple[list[np.ndarray], Any]:
+    """Columns [step, ...] of the one lane, and the last state; Ctrl-C is heard between pieces."""
+    pieces: list[list[np.ndarray]] = []
+    for some in pieces_of(steps, MOST_AT_ONCE):
+        columns, state = follow(lanes, state, some)
+        pieces.append([np.asarray(column)[..., 0] for column in columns])
+        if not all(np.isfinite(column).all() for column in pieces[-1]):
+            raise unbounded()
+    return [np.concatenate(column) for column in zip(*pieces, strict=True)], state
 
 
 @eqx.filter_jit
@@ -121,13 +133,13 @@ def _record(lanes: MeanFieldLanes, state: Any, steps: int) -> tuple[tuple[Array,
 
 
 @eqx.filter_jit
-def _follow(lanes: Lanes, state: Any, steps: int) -> tuple[Array, Any]:
+def _follow(lanes: Lanes, state: Any, steps: int) -> tuple[tuple[Array], Any]:
     def one(state: Any, _: None) -> tuple[Any, Array]:
         state = lanes.step(state)
         return state, lanes.observe(state)
 
     last, rows = lax.scan(one, state, None, steps)
-    return rows, last
+    return (rows,), last
 
 
 def orbit_statistics(
@@ -157,9 +169,10 @@ def orbit_statistics(
     check_steps(steps, transient)
     model = as_map(model, state)
     state, used = model.settled(state)
-    density = density_of(model, show, bins, limits) if bins else None
+    counted = density_of(model, show, nonnegative_integer("bins", bins) or 1, limits)
+    density = counted if bins else None
     plan = Plan(max(transient - used, 0), steps, density=density, blocks=1, pieces=1)
-    found = survey(model, [state], {}, plan)
+    found = survey(model, [state], {}, plan).bounded()
     names = ("average", "deviation", "lowest", "highest")
     dataset = xr.Dataset(
         {name: ("observable", getattr(found, name)[0]) for name in names}, {"observable": list(model.observables)}
@@ -179,9 +192,7 @@ def density_of(
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or not 0 <= number < count:
             raise fail(name, repr(number), f"a whole number from 0 to {count - 1}: {', '.join(model.observables)}")
-    low, high = (float(real_array("limits", limit, ())) for limit in limits)
-    if not low < high:
-        raise fail("limits", limits, "a lower and a higher number")
+    low, high = pair_of_numbers("limits", limits)
     return Density(positive_integer("bins", bins), low, high, int(show), section)
 
 

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._validation import fail
+
 
 @dataclass(frozen=True)
 class Density:
@@ -72,6 +74,7 @@ class Survey:
             largest distance: about 1 or a tenth where an orbit winds around a torus, near 0 where it closes slowly.
         drift: [point], by how much the root-mean-square change over a turn of the positions differs between both halves
             of the counted steps, over the mean of the two; nan for one block.
+        finite: [point], whether the orbit stayed within every bound.
         finals: state after the last counted step, one per point.
     """
 
@@ -86,7 +89,14 @@ class Survey:
     period: np.ndarray
     nearness: np.ndarray
     drift: np.ndarray
+    finite: np.ndarray
     finals: list[Any] = field(repr=False)
+
+    def bounded(self) -> Survey:
+        """Itself; an orbit that left every bound is refused."""
+        if not self.finite.all():
+            raise unbounded()
+        return self
 
     def part(self, points: slice) -> Survey:
         """Some of the points."""
@@ -98,6 +108,11 @@ class Survey:
         names = [name for name in vars(parts[0]) if name != "finals"]
         found = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         return cls(**found, finals=[state for part in parts for state in part.finals])
+
+
+def unbounded() -> ValueError:
+    """What is said of orbits that grow without end."""
+    return fail("state", "orbits that leave every bound", "a start from which orbits stay finite")
 
 
 class Tally(eqx.Module):

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from .._keys import KeyLike
-from .._validation import fail, nonnegative_number, positive_integer, positive_number
+from .._validation import fail, nonnegative_integer, nonnegative_number, positive_integer, positive_number
 from ._feature_checks import generator_of
 from .lyapunov import check_steps, exponent_count, mean_and_error
 from .maps import as_map
@@ -98,7 +98,7 @@ def regime(
     """
     model = as_map(model, state)
     check_steps(steps, transient)
-    check_steps(1, confirm)
+    nonnegative_integer("confirm", confirm)
     count = min(3, model.dimension) if k is None else exponent_count(k, model.dimension)
     positive_integer("longest_period", longest_period)
     positive_number("tolerance", tolerance)
@@ -108,7 +108,7 @@ def regime(
     limit = transient + steps + confirm
     while True:
         plan = Plan(wait, steps, count, blocks=blocks, longest_period=longest_period, tolerance=tolerance)
-        found = survey(model, [state], {}, plan, progress=progress)
+        found = survey(model, [state], {}, plan, progress=progress).bounded()
         state, spent = found.finals[0], spent + wait + steps
         exponents, errors = (values[0] for values in mean_and_error(found))
         verdict = _verdict(exponents, errors, found, steps, spent, longest_period)
@@ -252,6 +252,8 @@ def lifetime(
         raise fail("model", type(model).__name__, "a MeanField")
     window, _ = model.settled(state)
     spread = nonnegative_number("spread", spread)
+    positive_integer("longest_period", longest_period)
+    positive_number("tolerance", tolerance)
     noise = generator_of(key).normal(size=(copies, *window.A.shape)) * spread
     states: Sequence[Window] = [Window(window.A + one, window.positions) for one in noise]
     ended, periods = np.full(copies, np.inf), np.zeros(copies, int)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,6 +20,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
+from .._validation import fail, positive_integer
 from .lanes import Lanes
 from .maps import Map
 from .plan import Plan, Survey, Tally
@@ -30,6 +31,9 @@ CPU_BATCH_BYTES = 2**18
 # Bytes of one batch on an accelerator, tangent vectors and densities included.
 ACCELERATOR_BATCH_BYTES = 2**32
 MOST_LANES, LANE_MULTIPLE = 2**17, 8
+# Ctrl-C is heard between compiled calls. So many numbers take a CPU about a second; an accelerator takes as long for
+# the fewest steps, in which it mostly starts kernels.
+NUMBERS_AT_ONCE, FEWEST_AT_ONCE, MOST_AT_ONCE = 2**26, 2**12, 2**19
 
 Report = Callable[[int, int, str], None]
 
@@ -55,8 +59,9 @@ def survey(
     """
     points = max([len(states), *(len(values) for values in parameters.values())])
     everywhere = {name: np.broadcast_to(values, (points,)) for name, values in parameters.items()}
-    devices = list(devices or jax.local_devices()[:1])
-    size = batch or usual_batch(model, plan, points, devices[0].platform)
+    devices = jax.local_devices()[:1] if devices is None else _devices(devices)
+    usual = usual_batch(model, plan, points, devices[0].platform)
+    size = usual if batch is None else positive_integer("batch", batch)
     size = -(-size // len(devices)) * len(devices)
     starts = list(range(0, points, size))
     # Batches that call LAPACK (see `tangents`) can block each other inside XLA: they run one after another.
@@ -86,6 +91,15 @@ def survey(
             raise (clock.cause or error) from None
 
 
+def _devices(devices: Any) -> list[Any]:
+    if isinstance(devices, str) or not isinstance(devices, Sequence) or not len(devices):
+        raise fail("devices", repr(devices), "one or more devices, as in jax.local_devices()")
+    for device in devices:
+        if not isinstance(device, jax.Device):
+            raise fail("devices", f"{device!r} among them", "one or more devices, as in jax.local_devices()")
+    return list(devices)
+
+
 def usual_batch(model: Map, plan: Plan, points: int, platform: str) -> int:
     """Lanes that fit a core's cache, or an accelerator's memory."""
     # Of each tangent vector the coordinates; beside them the window, its derivatives, and the densities.
@@ -109,9 +123,12 @@ class _Clock:
         self.stop, self.lock = threading.Event(), threading.Lock()
         self.cause: BaseException | None = None
 
-    def tick(self, message: str) -> None:
+    def listen(self) -> None:
         if self.stop.is_set():
             raise InterruptedError("another batch was stopped")
+
+    def tick(self, message: str) -> None:
+        self.listen()
         with self.lock:
             self.done += 1
             try:
@@ -137,10 +154,12 @@ def _run_batch(
         if len(devices) > 1:
             place = over_devices(devices)
             lanes, state = lanes.shared(place), jax.tree.map(place, state)
+        platform = devices[0].platform
+        at_once = steps_at_once(model.dimension, lanes.lanes, platform=platform)
         for piece in range(plan.pieces):
             clock.tick("transient")
             steps = plan.transient * (piece + 1) // plan.pieces - plan.transient * piece // plan.pieces
-            state = jax.block_until_ready(run_steps(lanes, state, jnp.asarray(steps))) if steps else state
+            state = many_steps(lanes, state, steps, at_once, clock.listen)
         density, bins, how, section = plan.density, 0, (0.0, 1.0, 0.0), None
         if density is not None:
             bins, section = density.bins, None if density.section is None else density.section[0]
@@ -152,6 +171,7 @@ def _run_batch(
         blocks, lost, counted = [], np.zeros((plan.exponents, lanes.lanes)), []
         half, half_steps, seen = tally, 0, 0
         all_turns = max(plan.steps // plan.every, plan.blocks)
+        turns_at_once = steps_at_once(model.dimension, lanes.lanes, plan.exponents, platform) // plan.every or 1
         for block in range(plan.blocks):
             clock.tick("orbit")
             if block == plan.blocks // 2:
@@ -160,40 +180,69 @@ def _run_batch(
             if plan.exponents:
                 # Blocks of whole turns, a turn being the steps between orthonormalisations.
                 turns = all_turns * (block + 1) // plan.blocks - all_turns * block // plan.blocks
-                state, columns, tally, sums, lost_here = run_tangents(
-                    lanes, state, columns, tally, origin, how, jnp.asarray(turns), plan.every, shown, section
-                )
+                sums = (jnp.zeros(lost.shape), jnp.zeros(lost.shape))
+                for some in pieces_of(turns, turns_at_once):
+                    clock.listen()
+                    state, columns, tally, sums = jax.block_until_ready(
+                        run_tangents(
+                            lanes,
+                            state,
+                            columns,
+                            tally,
+                            origin,
+                            how,
+                            jnp.asarray(some),
+                            plan.every,
+                            shown,
+                            section,
+                            sums,
+                        )
+                    )
                 # By the mean length of a block, so that the mean over blocks is that over all steps.
-                blocks.append(np.asarray(sums) * plan.blocks / (all_turns * plan.every))
-                lost += np.asarray(lost_here)
+                blocks.append(np.asarray(sums[0]) * plan.blocks / (all_turns * plan.every))
+                lost += np.asarray(sums[1])
                 counted.append(turns)
                 seen += turns * plan.every
             else:
                 seen += steps
-                state, tally = jax.block_until_ready(
-                    run_tally(lanes, state, tally, origin, how, jnp.asarray(steps), shown, section)
-                )
+                for some in pieces_of(steps, at_once):
+                    clock.listen()
+                    state, tally = jax.block_until_ready(
+                        run_tally(lanes, state, tally, origin, how, jnp.asarray(some), shown, section)
+                    )
         period, nearness = np.full(lanes.lanes, -1), np.full(lanes.lanes, np.nan)
         if plan.longest_period:
-            found = first_returns(lanes, state, jnp.asarray(plan.longest_period), jnp.asarray(plan.tolerance))
-            period, nearness = np.asarray(found[0]), np.asarray(found[1])
+            moving, returns, done, tolerance = state, None, 0, jnp.asarray(plan.tolerance)
+            for some in pieces_of(plan.longest_period, at_once):
+                clock.listen()
+                done += some
+                moving, returns, found = jax.block_until_ready(
+                    first_returns(lanes, moving, jnp.asarray(done - some), jnp.asarray(done), tolerance, returns)
+                )
+                period, nearness = np.asarray(found[0]), np.asarray(found[1])
         mean, deviation = _moments(tally.total, tally.squares, seen)
         first = np.sqrt(np.asarray(half.changes) / max(half_steps, 1))
         second = np.sqrt(np.asarray(tally.changes - half.changes) / max(seen - half_steps, 1))
         shape = (lanes.lanes, plan.blocks, plan.exponents)
+        last = jax.device_get(state)
+        lowest, highest = np.asarray(tally.lowest).T, np.asarray(tally.highest).T
+        finite = finite_lanes(last)
+        if seen:
+            finite &= np.isfinite(lowest).all(1) & np.isfinite(highest).all(1)
         return Survey(
             blocks=np.stack(blocks).transpose(2, 0, 1) if blocks else np.zeros(shape),
             lost=(lost / max(sum(counted), 1)).T,
             average=(np.asarray(origin) + mean).T,
             deviation=deviation.T,
-            lowest=np.asarray(tally.lowest).T,
-            highest=np.asarray(tally.highest).T,
+            lowest=lowest,
+            highest=highest,
             density=np.asarray(tally.density).T,
             section=np.asarray(tally.section).T,
             period=period,
             nearness=nearness,
             drift=_drift(first, second) if half_steps else np.full(lanes.lanes, np.nan),
-            finals=_states(model, lanes, state),
+            finite=finite,
+            finals=[model.state(lanes, last, lane) for lane in range(lanes.lanes)],
         )
 
 
@@ -208,18 +257,48 @@ def _beginning(lanes: Lanes, state: Any, bins: int, section_bins: int, exponents
 def _moments(total: Array, squares: Array, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation from sums over steps."""
     mean = np.asarray(total) / max(steps, 1)
-    return mean, np.sqrt(np.maximum(np.asarray(squares) / max(steps, 1) - mean**2, 0.0))
+    with np.errstate(invalid="ignore", over="ignore"):  # orbits that leave every bound
+        return mean, np.sqrt(np.maximum(np.asarray(squares) / max(steps, 1) - mean**2, 0.0))
 
 
 def _drift(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """The relative difference of two sets of numbers [lane]."""
     both = first + second
-    return np.where(both > 0, 2 * np.abs(first - second) / np.where(both > 0, both, 1.0), 0.0)
+    with np.errstate(invalid="ignore"):  # orbits that leave every bound
+        return np.where(both > 0, 2 * np.abs(first - second) / np.where(both > 0, both, 1.0), 0.0)
 
 
-def _states(model: Map, lanes: Lanes, state: Any) -> list[Any]:
-    state = jax.device_get(state)
-    return [model.state(lanes, state, lane) for lane in range(lanes.lanes)]
+def finite_lanes(state: Any) -> np.ndarray:
+    """Whether all numbers of each lane [lane] are finite; what has no axis is of all lanes."""
+    parts = [np.isfinite(part).reshape(-1, part.shape[-1]) for part in jax.tree.leaves(state) if np.ndim(part)]
+    return np.asarray(np.concatenate(parts).all(axis=0))
+
+
+def steps_at_once(dimension: int, lanes: int, vectors: int = 0, platform: str | None = None) -> int:
+    """Steps of one compiled call, so few that Ctrl-C is heard after about a second."""
+    if (platform or jax.default_backend()) != "cpu":
+        return FEWEST_AT_ONCE
+    # Orthonormalising costs as the square of the number of vectors.
+    numbers = lanes * dimension * (1 + vectors) ** 2
+    return min(max(NUMBERS_AT_ONCE // numbers, FEWEST_AT_ONCE), MOST_AT_ONCE)
+
+
+def pieces_of(steps: int, at_once: int) -> Iterator[int]:
+    """The steps of one compiled call after the other.
+
+    Example:
+        >>> list(pieces_of(10, 4)), list(pieces_of(0, 4))
+        ([4, 4, 2], [])
+    """
+    return (min(at_once, steps - done) for done in range(0, steps, at_once))
+
+
+def many_steps(lanes: Lanes, state: Any, steps: int, at_once: int, listen: Callable[[], None] = lambda: None) -> Any:
+    """The state any number of steps on; Ctrl-C is heard on the way. The number is an argument of one program."""
+    for some in pieces_of(steps, at_once):
+        listen()
+        state = jax.block_until_ready(run_steps(lanes, state, jnp.asarray(some)))
+    return state
 
 
 @eqx.filter_jit
@@ -262,8 +341,9 @@ def run_tangents(
     every: int,
     shown: int,
     section: int | None,
-) -> tuple[Any, Array, Tally, Array, Array]:
-    """The same with tangent vectors: the sum of local exponents, and how often rounding was all that was left."""
+    sums: tuple[Array, Array],
+) -> tuple[Any, Array, Tally, tuple[Array, Array]]:
+    """The same with tangent vectors; local exponents, and how often rounding was all that was left, are added up."""
 
     def one(_: Array, carry: tuple) -> tuple:
         prepared, linear, columns, tally = carry
@@ -282,18 +362,28 @@ def run_tangents(
         return (prepared, linear, columns, tally), sums + logarithms, lost + lost_here
 
     prepared = lanes.prepare(state)
-    zeros = jnp.zeros((len(columns), lanes.lanes))
     inner = (prepared, lanes.linearise(prepared), columns, tally)
-    (prepared, _, columns, tally), sums, lost = lax.fori_loop(0, turns, turn, (inner, zeros, zeros))
-    return lanes.bare(prepared), columns, tally, sums, lost
+    (prepared, _, columns, tally), *sums_after = lax.fori_loop(0, turns, turn, (inner, *sums))
+    return lanes.bare(prepared), columns, tally, (sums_after[0], sums_after[1])
 
 
 @eqx.filter_jit
 def first_returns(
-    lanes: Lanes, state: Any, longest: int | Array, tolerance: float | Array
-) -> tuple[Int[Array, " lane"], Float[Array, " lane"]]:
-    """After how many steps each lane is back where it was, 0 where it is not within the longest; and the nearness."""
-    home = lanes.coordinates(state)
+    lanes: Lanes, state: Any, first: Array, last: Array, tolerance: Array, before: tuple[Array, ...] | None = None
+) -> tuple[Any, tuple[Array, ...], tuple[Int[Array, " lane"], Float[Array, " lane"]]]:
+    """After how many steps each lane is back where it was, 0 where it is not up to the last; and the nearness.
+
+    Arguments:
+        first, last: the numbers of steps between which to look.
+        before: what an earlier look left, at whose state this one begins; none for the first.
+
+    Returns:
+        The last state, what a later look needs, and the returns with the nearness.
+    """
+    if before is None:
+        far = jnp.full(lanes.lanes, jnp.inf)
+        before = (lanes.coordinates(state), jnp.zeros(lanes.lanes, jnp.int64), far, jnp.zeros_like(far))
+    home, *looked = before
 
     def one(number: Array, carry: tuple[Any, Array, Array, Array]) -> tuple[Any, Array, Array, Array]:
         state, period, nearest, farthest = carry
@@ -306,9 +396,9 @@ def first_returns(
         farthest = jnp.where(counts, jnp.maximum(farthest, distance), farthest)
         return state, jnp.where(back, steps, period), nearest, farthest
 
-    period, far = jnp.zeros(lanes.lanes, jnp.int64), jnp.full(lanes.lanes, jnp.inf)
-    _, period, nearest, farthest = lax.fori_loop(0, longest, one, (state, period, far, jnp.zeros_like(far)))
-    return period, jnp.where(farthest > 0, nearest / jnp.where(farthest > 0, farthest, 1.0), 0.0)
+    state, period, nearest, farthest = lax.fori_loop(first, last, one, (state, *looked))
+    nearness = jnp.where(farthest > 0, nearest / jnp.where(farthest > 0, farthest, 1.0), 0.0)
+    return state, (home, period, nearest, farthest), (period, nearness)
 
 
 def over_devices(devices: Sequence[Any]) -> Callable[[Array], Array]:
