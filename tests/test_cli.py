@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -352,3 +354,54 @@ def test_bad_features_files_are_one_line(tmp_path, content, message):
     (tmp_path / "bad").write_bytes(content)
     result = run("lyapunov", tmp_path / "bad", "--beta", 1)
     assert result.exit_code == 2 and message in result.stderr and result.stderr.count("\n") == 1
+
+
+INTERRUPTED = [sys.executable, str(Path(__file__).with_name("interrupted_process.py"))]
+
+
+def test_interruption_while_garbage_is_collected_is_not_dropped():
+    result = subprocess.run([*INTERRUPTED, "collect"], capture_output=True, text=True, timeout=50)
+    assert (result.returncode, result.stderr) == (130, "Interrupted; nothing was written\n")
+
+
+def test_interruption_in_a_compiled_program_ends_the_command_at_once():
+    """Taken apart in the usual way, it would wait for the program to end, or die of a segmentation fault in it."""
+    command = [*INTERRUPTED, "compute"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, **pipes)
+    # One that never computes, or never ends, ends the test, not the patience of who runs it.
+    limit = threading.Timer(60, process.kill)
+    limit.start()
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "computing\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate() == ("", "Interrupted; nothing was written\n")
+        assert process.returncode == 130
+    finally:
+        limit.cancel()
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("reproduce", "fake"),
+        ("demo",),
+        ("train", "one-shot"),
+        ("heads", "nowhere", "--task", "trec"),
+        ("orbit", "paper", "--beta", 1),
+    ],
+)
+def test_a_file_in_the_way_of_the_results_is_named_at_once(fake, tmp_path, command):
+    fake()
+    taken = tmp_path / "taken"
+    taken.write_text("precious")
+    result = run(*command, "--out", taken / "here")
+    expected = f"out: got {taken if command[0] == 'orbit' else taken / 'here'} ({taken} is a file); expected a folder"
+    assert result.exit_code == 2 and result.stderr.startswith(expected) and taken.read_text() == "precious"
+
+
+def test_an_orbit_is_not_written_over_a_folder(tmp_path):
+    result = run("orbit", "paper", "--beta", 1, "--out", tmp_path)
+    assert (result.exit_code, result.stderr) == (2, f"out: got {tmp_path}, a folder; expected a file\n")

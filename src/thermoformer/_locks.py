@@ -12,11 +12,12 @@ from pathlib import Path
 
 
 @contextmanager
-def held(file: Path, refusal: Callable[[str], Exception]) -> Iterator[None]:
+def held(file: Path, refusal: Callable[[str], Exception], *, name: str = "folder") -> Iterator[None]:
     """Holds a lock file, made with its folder where missing. A process that dies lets go; the file stays.
 
     Arguments:
         refusal: the error to raise while another has it, from who that is in words.
+        name: of the argument that the folder came as.
 
     Example:
         >>> import tempfile
@@ -27,8 +28,13 @@ def held(file: Path, refusal: Callable[[str], Exception]) -> Iterator[None]:
         >>> holder(file)
         ''
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a+", encoding="utf-8") as stream:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        opened = file.open("a+", encoding="utf-8")
+    except OSError as error:
+        what = f"{name}: got {file.parent} ({error.strerror}); expected a folder that can be written to"
+        raise ValueError(what) from error
+    with opened as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -17,7 +17,16 @@ from rich.table import Table
 from rich.text import Text
 
 from . import __version__
-from ._terminal import BAD_INPUT, messages, plain_errors, screen, stop
+from ._terminal import (
+    BAD_INPUT,
+    file_for_results,
+    folder_for_results,
+    messages,
+    plain_errors,
+    quick_end,
+    screen,
+    stop,
+)
 
 app = typer.Typer(
     add_completion=False,
@@ -29,7 +38,8 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line."""
-    app()
+    with quick_end():
+        app()
 
 
 @app.callback()
@@ -72,6 +82,7 @@ def reproduce(
             return
         if name not in EXPERIMENTS:
             stop(f"experiment: got {name!r}; expected one of {', '.join(EXPERIMENTS)}", BAD_INPUT)
+        folder_for_results(folder)
         with console_progress(messages) as progress:
             where = Executor(executor, workers, cluster)
             given = {"quick": quick, "seed": seed, "train": train, "executor": where, "progress": progress}
@@ -85,6 +96,7 @@ def demo(
 ) -> None:
     """Run the quick size of one experiment of each theory, and write one page about both."""
     with plain_errors(kept=out):
+        folder_for_results(out)
         from .experiments import console_progress, run_demo
 
         with console_progress(messages) as progress:
@@ -153,6 +165,8 @@ def orbit(
 ) -> None:
     """Run the mean-field map of your own features and sum its overlaps up."""
     with plain_errors(), messages.status("Running"):
+        if out is not None:
+            file_for_results(out)
         from ._dynamics_report import mean_field, orbit_report, orbit_tables, write_orbit
         from .dynamics import orbit as run_orbit
 
@@ -295,6 +309,7 @@ def train(
     """Train a network by gradient descent; the same command goes on where an interrupted one stopped."""
     folder = out or Path("results") / f"train-{task}"
     with plain_errors(kept=folder):
+        folder_for_results(folder)
         layers = None if heads is None else _numbers("heads", heads, int)
 
         from ._training_report import training_tables
@@ -335,6 +350,7 @@ def heads(
 ) -> None:
     """Remove the heads of a pretrained transformer that a task can do without, and save what is left."""
     with plain_errors(kept=out):
+        folder_for_results(out)
         from ._heads_report import heads_tables
         from .experiments import console_progress
         from .experiments.heads import run_heads

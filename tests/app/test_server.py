@@ -192,6 +192,9 @@ def test_places():
     ):
         with pytest.raises(ValueError, match=words):
             Place(**given)
+    for host, port, words in ((3, 0, "host: got 3; expected an address"), ("127.0.0.1", "80", "port: got '80'")):
+        with pytest.raises(ValueError, match=words):
+            place_for(host, port)
 
 
 def test_the_command_says_what_is_wrong(running):

@@ -319,8 +319,15 @@ def test_damaged_files_are_named(tmp_path):
         np.save(file, np.ones(3))
     with pytest.raises(ValueError, match="a single array"):
         Features.load(path)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"path: got '.*absent.npz' \(No such file or directory\); expected"):
         Features.load(tmp_path / "absent.npz")
+    with pytest.raises(IsADirectoryError, match=r"path: got .* \(Is a directory\); expected a NumPy archive"):
+        Features.load(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"path: got .* \(No such file or directory\); expected a file in"):
+        Features.paper().save(tmp_path / "no" / "folder.npz")
+    for table in ("none", tmp_path):
+        with pytest.raises(OSError, match=r"table: got .* \(.* directory\); expected the text of a table or a path"):
+            Features.from_table(table)
 
 
 def test_tables_with_heads_and_from_files(tmp_path):

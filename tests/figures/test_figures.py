@@ -165,3 +165,14 @@ def test_equal_figures_are_equal_files(tmp_path, dataset):
 def test_bad_input(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()
+
+
+def test_places_that_cannot_be_written_are_named(tmp_path):
+    (tmp_path / "taken").write_text("precious")
+    (tmp_path / "figure.png").mkdir()
+    figure = figures.figure_grid()[0]
+    for stem in ("taken/figure", "taken/deeper/figure", "figure"):
+        with pytest.raises(ValueError, match=r"stem: got .*figure \(.*\); expected a path in a folder that"):
+            figures.save(figure, tmp_path / stem)
+    with pytest.raises(ValueError, match="stem: got '.'; expected a path that ends in a name"):
+        figures.save(figure, "")

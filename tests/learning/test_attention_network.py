@@ -183,6 +183,17 @@ def test_foreign_and_damaged_files_are_refused_and_left_alone(tmp_path):
         load_network(file)
 
 
+def test_places_that_cannot_be_written_are_named(tmp_path):
+    network, taken = network_of(ARCHITECTURES[1]), tmp_path / "taken"
+    taken.write_text("precious")
+    for file in (taken / "n.safetensors", taken / "deeper" / "n.safetensors"):
+        with pytest.raises(ValueError, match=r"file: got .*n.safetensors \(.*\); expected a file in a folder"):
+            save_network(network, file)
+    with pytest.raises(ValueError, match="file: got .*, which is a folder; expected a file of"):
+        save_network(network, tmp_path)
+    assert taken.read_text() == "precious"
+
+
 def test_a_precision_that_is_too_small_is_refused(tmp_path):
     arch = Architecture((1,), 2)
     weights = prior_weights(arch, 4, key=0)

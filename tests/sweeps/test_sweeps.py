@@ -15,7 +15,7 @@ import pytest
 import sweep_functions as functions
 import xarray as xr
 
-from thermoformer.sweeps import Grid, StoreError, Sweep, SweepStore, point_seed, status_of
+from thermoformer.sweeps import Grid, StoreError, Sweep, SweepStore, errors_of, point_seed, status_of
 
 HERE = Path(__file__).parents[1]
 GRID = {"a": [1.0, 2.0, 3.0, 4.0, 5.0], "b": [0, 1, 2, 3]}
@@ -220,6 +220,8 @@ def test_seeds_follow_from_the_point(tmp_path):
         ({"fixed": {"z": 1}}, "fixed: got 'z'"),
         ({"batch": 0}, "batch: got 0"),
         ({"seed": -1}, "seed: got -1"),
+        ({"vectorised": "yes"}, "vectorised: got 'yes'; expected True or False"),
+        ({"allow_nan": 1}, "allow_nan: got 1; expected True or False"),
         ({"function": 3}, "function: got int"),
     ],
 )
@@ -231,6 +233,19 @@ def test_bad_sweeps(tmp_path, change, message):
 
 def test_bad_runs_and_folders(tmp_path):
     sweep = Sweep(functions.plain, GRID, tmp_path / "s")
+    for word in ("retry", "accept_changes"):
+        with pytest.raises(ValueError, match=f"{word}: got 'no'; expected True or False"):
+            sweep.run(**{word: "no"})
+    (tmp_path / "taken").write_text("precious")
+    for store in (tmp_path / "taken", tmp_path / "taken" / "deeper"):
+        with pytest.raises(ValueError, match=rf"store: got {store} \(.*\); expected a folder that can be written to"):
+            Sweep(functions.plain, GRID, store).run()
+    for ask in (status_of, errors_of):
+        with pytest.raises(ValueError, match="store: got 'd'; expected a SweepStore"):
+            ask("d")
+    for number, expected in ((9, "0 to 1"), (-1, "a whole number, zero or more"), ("1", "a whole number")):
+        with pytest.raises(ValueError, match=f"number: got {number!r}; expected {expected}"):
+            Grid({"a": [1, 2]}).task(number)
     with pytest.raises(ValueError, match="executor: got 'cloud'"):
         sweep.run("cloud")
     with pytest.raises(ValueError, match="workers: got 2; expected none with executor='local'"):
@@ -273,6 +288,34 @@ def test_results_that_do_not_fit(tmp_path):
     nameless = Sweep(lambda a: a, {"a": [1]}, tmp_path / "n")
     nameless.run()
     assert "expected arrays or numbers by name" in nameless.errors()[(1,)]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_whole_numbers_and_truth_values_are_nan_where_a_point_failed(tmp_path, batch):
+    """A 0 or a False would go into every average without a word."""
+    mended = tmp_path / "mended"
+
+    def counted(a, b):
+        if a == 2 and not mended.exists():
+            raise RuntimeError("no such luck")
+        return xr.Dataset({"z": ("k", [3, b], {"unit": "tokens"}), "flag": True, "x": a * 0.5, "word": "yes"})
+
+    sweep = Sweep(counted, {"a": [1, 2], "b": [5, 6]}, tmp_path / "s", batch=batch)
+    first = sweep.run(only={"b": [5]}).load()
+    nan = np.nan
+    np.testing.assert_array_equal(first.z, [[[3, 5], [nan, nan]], [[nan, nan], [nan, nan]]])
+    found = sweep.run()
+    np.testing.assert_array_equal(found.z, [[[3, 5], [3, 6]], [[nan, nan], [nan, nan]]])
+    np.testing.assert_array_equal(found.flag, [[1, 1], [nan, nan]])
+    assert float(found.z.mean()) == 4.25 and found.z.attrs == {"unit": "tokens"}
+    assert found.status.dtype == np.int8 and found.status.values.tolist() == [[1, 1], [2, 2]]
+    assert found.word.values.tolist() == [["yes", "yes"], ["", ""]]
+    part = sweep.store.with_own_types(found.sel(a=[1]))
+    assert (part.z.dtype, part.flag.dtype, part.x.dtype) == (np.int64, bool, float)
+    assert part.z.values.tolist() == [[[3, 5], [3, 6]]] and part.z.attrs == {"unit": "tokens"}
+    mended.touch()
+    whole = sweep.run(retry=True)
+    assert (whole.z.dtype, whole.flag.dtype) == (np.int64, bool) and whole.flag.values.all()
 
 
 def test_results_with_nothing_along_an_axis(tmp_path):

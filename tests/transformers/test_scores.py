@@ -323,6 +323,13 @@ def test_curves_of_models_with_a_readout_of_their_own():
         (lambda m, d: pruning_curve(m, d, d, methods=("evidence:twice",)), "methods: got 'evidence:twice'"),
         (lambda m, d: pruning_curve(m, d, d, methods=("random", "random")), "methods: got"),
         (lambda m, d: pruning_curve(m, d, d, seeds=()), "seeds: got"),
+        (lambda m, d: pruning_curve(m, d, d, seeds=(-1,)), "seeds: got -1; expected a whole number"),
+        (lambda m, d: pruning_curve(m, d, d, penalties=()), r"penalties: got \[\]; expected one or more"),
+        (lambda m, d: pruning_curve(m, d, d, within_layers="no"), "within_layers: got 'no'; expected True or False"),
+        (lambda m, d: pruning_curve(m, d, d, speed="no"), "speed: got 'no'; expected True or False"),
+        (lambda m, d: score_heads(m, d, "random", seed=-1), "seed: got -1; expected a whole number"),
+        (lambda m, d: removal_order(m, d, "random", seed=-1), "seed: got -1; expected a whole number"),
+        (lambda m, d: removal_order(m, d, within_layers="no"), "within_layers: got 'no'; expected True or False"),
     ],
 )
 def test_wrong_input_is_named(call, message):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from .._validation import fail
+from .._validation import fail, nonnegative_integer
 from ._parsing import one_tree_at_a_time
 from .guard import Application, Guard, Receive, Scope, Send
 from .scripts import HEAD
@@ -89,6 +89,9 @@ def place_for(host: str, port: int, token: str | None = None) -> Place:
         >>> place_for("127.0.0.1", 8000).token, len(place_for("0.0.0.0", 8000).token)
         ('', 32)
     """
+    if not isinstance(host, str):  # a whole number is an address to Python: 3 would be 0.0.0.3
+        raise fail("host", repr(host), "an address such as 127.0.0.1 or 0.0.0.0")
+    nonnegative_integer("port", port)
     beyond = not Place(host, port, token or secrets.token_hex(16)).local
     return Place(host, port, token or (secrets.token_hex(16) if beyond else ""))
 

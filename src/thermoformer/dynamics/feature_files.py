@@ -22,15 +22,22 @@ _SIGNS = {"+": 1.0, "-": -1.0, "−": -1.0}
 
 def write_archive(path: str | Path, arrays: Mapping[str, Any]) -> None:
     """Arrays to a NumPy archive under exactly this path."""
-    with open(path, "wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **{name: np.asarray(array) for name, array in arrays.items()})
+    try:
+        with open(path, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **{name: np.asarray(array) for name, array in arrays.items()})
+    except OSError as error:
+        raise _same_kind(error, "path", path, "a file in a folder that is there and can be written to") from error
 
 
 def read_archive(path: str | Path) -> dict[str, np.ndarray]:
     """All arrays of a NumPy archive; nothing is unpickled."""
     expected = "a NumPy archive (.npz) of plain arrays"
-    # NumPy leaves a file open that turns out to be no archive, unless it was opened for it.
-    with open(path, "rb") as file:
+    try:
+        # NumPy leaves a file open that turns out to be no archive, unless it was opened for it.
+        opened = open(path, "rb")
+    except OSError as error:
+        raise _same_kind(error, "path", path, expected) from error
+    with opened as file:
         try:
             loaded = np.load(file, allow_pickle=False)
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -72,7 +79,10 @@ def read_table(table: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Semantic and positional signs from lines such as "o -++|--"; see `Features.from_table`."""
     # One line is never a whole table, so a string of one line can only be a path.
     if isinstance(table, Path) or (isinstance(table, str) and "\n" not in table):
-        table = Path(table).read_text(encoding="utf-8")
+        try:
+            table = Path(table).read_text(encoding="utf-8")
+        except OSError as error:
+            raise _same_kind(error, "table", table, "the text of a table or a path to one") from error
     if not isinstance(table, str):
         raise fail("table", type(table).__name__, "the text of a table or a path to one")
     rows: dict[str, dict[int, list[tuple[list[float], list[float]]]]] = {role: {} for role in ROLES}
@@ -102,3 +112,8 @@ def read_table(table: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         named = {role: [[row[part] for row in heads[head]] for head in sorted(heads)] for role, heads in rows.items()}
         parts.append({role: value[0] if role == "o" else value for role, value in named.items()})
     return parts[0], parts[1]
+
+
+def _same_kind(error: OSError, name: str, path: str | Path, expected: str) -> OSError:
+    """An error of the system in the house form: one that looks for a missing file still finds it missing."""
+    return type(error)(str(fail(name, f"{str(path)!r} ({error.strerror})", expected)))

@@ -105,7 +105,7 @@ def swept(
         point, text = next(iter(errors.items()))
         where = ", ".join(f"{name} = {value}" for name, value in zip(axes, point, strict=True))
         raise RuntimeError(f"{len(errors)} of {chosen.status.size} points failed, the first at {where}:\n{text}")
-    chosen = chosen.drop_vars(["status", "seconds"]).load()
+    chosen = sweep.store.with_own_types(chosen.drop_vars(["status", "seconds"]).load())
     # The strings of zarr, as netCDF and NumPy have them.
     texts = {
         name: one.copy(data=np.array(one.values.tolist(), str).reshape(one.shape))

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from .._validation import positive_integer
+from .._validation import fail, positive_integer
 
 # Okabe and Ito's colours: told apart with every common kind of colour vision, and in grey by their lightness.
 PALETTE = {
@@ -108,11 +108,17 @@ def save(figure: Figure, stem: str | Path) -> tuple[Path, Path]:
         The paths of the PNG and of the SVG.
     """
     stem = Path(stem)
-    stem.parent.mkdir(parents=True, exist_ok=True)
+    if not stem.name:
+        raise fail("stem", repr(str(stem)), "a path that ends in a name")
     png, svg = stem.with_name(stem.name + ".png"), stem.with_name(stem.name + ".svg")
-    with matplotlib.rc_context(_SAVE_STYLE):
-        figure.savefig(png, dpi=200, metadata={"Software": "thermoformer"})
-        figure.savefig(svg, dpi=200, metadata={"Date": None, "Creator": "thermoformer"})
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        with matplotlib.rc_context(_SAVE_STYLE):
+            figure.savefig(png, dpi=200, metadata={"Software": "thermoformer"})
+            figure.savefig(svg, dpi=200, metadata={"Date": None, "Creator": "thermoformer"})
+    except OSError as error:
+        why = error.strerror or error
+        raise fail("stem", f"{stem} ({why})", "a path in a folder that can be written to") from error
     return png, svg
 
 

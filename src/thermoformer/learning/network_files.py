@@ -70,17 +70,20 @@ def write_arrays(file: Path, kind: str, arrays: Mapping[str, np.ndarray], header
     """Writes a file whole: at any moment the old one or the new one is there. A file of another kind is kept."""
     if file.exists():
         read_header(file, kind)
-    file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.part")
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     try:
-        with part.open("wb") as stream:
-            stream.write(save(contiguous, metadata={"kind": kind, "header": json.dumps(dict(header))}))
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with part.open("wb") as stream:
+                stream.write(save(contiguous, metadata={"kind": kind, "header": json.dumps(dict(header))}))
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(part, file)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise fail("file", f"{file} ({error.strerror})", "a file in a folder that can be written to") from error
     return file
 
 
@@ -97,7 +100,7 @@ def read_arrays(file: Path, kind: str) -> tuple[dict[str, np.ndarray], dict[str,
 def read_header(file: Path, kind: str) -> dict[str, Any]:
     """The header of a file of the given kind."""
     if not file.is_file():
-        raise fail("file", f"{file}, which is not there", f"a file of {kind!r}")
+        raise fail("file", f"{file}, which is {'a folder' if file.is_dir() else 'not there'}", f"a file of {kind!r}")
     try:
         with safe_open(file, "numpy") as opened:
             metadata = opened.metadata() or {}

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import fail, positive_integer
+from .._validation import fail, nonnegative_integer, positive_integer
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,8 @@ class Grid:
 
     def task(self, number: int) -> Task:
         """The task of a number from 0 to tasks − 1."""
+        if nonnegative_integer("number", number) >= self.tasks:
+            raise fail("number", number, f"0 to {self.tasks - 1}, one of the tasks")
         where = np.unravel_index(number, self._pieces)
         region = tuple(
             slice(int(at) * chunk, min((int(at) + 1) * chunk, count))

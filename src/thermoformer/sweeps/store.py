@@ -210,13 +210,44 @@ class SweepStore:
         return found
 
     def dataset(self) -> xr.Dataset:
-        """All that is there, read when it is used; what is not done yet has the fill value, and `status` 0."""
+        """All that is there; what is not done, or failed, is NaN (text: empty), and `status` says so.
+
+        Whole numbers and truth values have no NaN: with such points among them they come as floats. Everything else
+        is read when it is used.
+        """
         description = self.description()
         opened = xr.open_zarr(self.data, consolidated=False, chunks=None)
         kept = {name: json.dumps(description[name]) for name in ("versions", "fixed", "runs") if name in description}
         for name in ("function", "seed", "revision", "created"):
             kept[name] = str(description.get(name, ""))
-        return opened[sorted(str(name) for name in opened.data_vars)].assign_attrs(opened.attrs | kept)
+        sorted_by_name = opened[sorted(str(name) for name in opened.data_vars)].assign_attrs(opened.attrs | kept)
+        return self._with_gaps(sorted_by_name)
+
+    def seconds(self) -> np.ndarray:
+        """What every point took; NaN where it has not run."""
+        return np.asarray(self._group("r")["seconds"][:])
+
+    def with_own_types(self, part: xr.Dataset) -> xr.Dataset:
+        """A part of the Dataset in which every point is done, with whole numbers and truth values as such."""
+        group = self._group("r")
+        kinds = {str(name): group[str(name)].dtype for name in part.data_vars}
+        return part.assign({name: part[name].astype(kind) for name, kind in kinds.items() if kind.kind in "iub"})
+
+    def _with_gaps(self, opened: xr.Dataset) -> xr.Dataset:
+        """Results that cannot be NaN as floats that are, at the points that are not done."""
+        names = [name for name, one in opened.data_vars.items() if name not in RESERVED and one.dtype.kind in "iub"]
+        if not names:
+            return opened
+        # A sweep may grow while it is read. `status` comes first: what it calls done is there.
+        found, absent = self.status(), np.ones(opened["status"].shape, bool)
+        shared = tuple(slice(min(sizes)) for sizes in zip(found.shape, absent.shape, strict=True))
+        absent[shared] = found[shared] != DONE
+        if not absent.any():
+            return opened
+        floats = {name: opened[name].astype(np.float64) for name in names}
+        for one in floats.values():
+            one.values[absent] = np.nan
+        return opened.assign(floats)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -225,7 +256,7 @@ class SweepStore:
         def refusal(who: str) -> StoreError:
             return StoreError(f"store: got {self.folder}, which {who} is writing to; expected it to be free")
 
-        with held(self.folder / ".lock", refusal):
+        with held(self.folder / ".lock", refusal, name="store"):
             yield
 
     def writer(self) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from .._progress import Progress, inside, shown_progress
-from .._validation import fail, nonnegative_integer, one_of, positive_integer, positive_number
+from .._validation import fail, nonnegative_integer, one_of, positive_integer, positive_number, true_or_false
 from .cluster import run_on_dask
 from .description import CHANGEABLE, IDENTITY, describe, fixed_values, found_function, is_longer, now, own_function
 from .executors import Finished, run_here, run_in_processes, run_on_devices
@@ -90,7 +90,8 @@ class Sweep:
         self.axes = {name: tuple(named) for name, named in (axes or {}).items()}
         self.seed = nonnegative_integer("seed", seed)
         seeded = _check_arguments(function, self.grid, dict(fixed or {}))
-        self.work = Work(function, dict(fixed or {}), seeded, vectorised, allow_nan)
+        how = true_or_false("vectorised", vectorised), true_or_false("allow_nan", allow_nan)
+        self.work = Work(function, dict(fixed or {}), seeded, *how)
 
     @classmethod
     def from_store(cls, store: str | Path, function: Callable[..., Any] | str | None = None) -> Sweep:
@@ -144,6 +145,8 @@ class Sweep:
                 none.
         """
         one_of("executor", executor, EXECUTORS)
+        true_or_false("retry", retry)
+        true_or_false("accept_changes", accept_changes)
         start = self._executor(executor, workers, cluster, devices, time_limit)
         asked = self._asked(only)
         with self.store.lock():
@@ -176,7 +179,7 @@ class Sweep:
         return self.dataset()
 
     def dataset(self) -> xr.Dataset:
-        """All that is there; what is not done yet is NaN (or 0 in whole numbers), and `status` says so."""
+        """All that is there; what is not done, or failed, is NaN (whole numbers are floats then); see `status`."""
         return self.store.dataset()
 
     def status(self) -> SweepStatus:
@@ -281,8 +284,8 @@ class Sweep:
 
 def status_of(store: SweepStore) -> SweepStatus:
     """How far the sweep in a folder is."""
-    status = store.status()
-    seconds = store.dataset().seconds.values[tuple(slice(size) for size in status.shape)][status != TO_DO]
+    status = _checked_store(store).status()
+    seconds = store.seconds()[tuple(slice(size) for size in status.shape)][status != TO_DO]
     return SweepStatus(
         status.size, int((status == DONE).sum()), int((status == FAILED).sum()), float(np.nansum(seconds))
     )
@@ -290,12 +293,18 @@ def status_of(store: SweepStore) -> SweepStatus:
 
 def errors_of(store: SweepStore) -> dict[tuple[Any, ...], str]:
     """Why points of the sweep in a folder failed, by their values."""
-    grid = store.grid()
+    grid = _checked_store(store).grid()
     found = {}
     for number, errors in store.errors().items():
         points = grid.task(number).points
         found |= {tuple(points[at].values()): text for at, text in errors.items()}
     return found
+
+
+def _checked_store(store: SweepStore) -> SweepStore:
+    if not isinstance(store, SweepStore):
+        raise fail("store", repr(store), "a SweepStore, as SweepStore(folder) is")
+    return store
 
 
 def _check_arguments(function: Callable[..., Any], grid: Grid, fixed: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from .._progress import Progress, shown_progress
-from .._validation import fail, one_of, positive_integer
+from .._validation import fail, nonnegative_integer, one_of, positive_integer, true_or_false
 from ..learning.scores import head_name, head_of
 from .data import Examples
 from .families import Head, adapter_for
@@ -100,7 +100,10 @@ def pruning_curve(
     rules = {name: _rule(name) for name in _all_different("methods", methods)}
     heads = adapter_for(model).all_heads()
     counts = _counts(fractions, len(heads))
-    draws = [int(seed) for seed in _all_different("seeds", seeds)]
+    draws = [nonnegative_integer("seeds", seed) for seed in _all_different("seeds", seeds)]
+    penalties = _all_different("penalties", penalties)
+    true_or_false("within_layers", within_layers)
+    true_or_false("speed", speed)
     positive_integer("examples", examples)
     options: dict[str, Any] = {"readout": readout, "batch": batch, "device": device}
     wanted = goal_for(model, draw(data, examples, draws[0]), goal, **options).name

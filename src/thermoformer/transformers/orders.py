@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from .._progress import Progress, shown_progress, silent
-from .._validation import fail, one_of, positive_integer
+from .._validation import fail, nonnegative_integer, one_of, positive_integer, true_or_false
 from .data import Examples
 from .families import Head, adapter_for
 from .goals import Expansion
@@ -66,9 +66,10 @@ def removal_order(
         raise fail("every", every, "a whole number of removals, 0 for one scoring")
     # Rules that see neither data nor other heads need no second look.
     once = every == 0 or method in ("magnitude", "deepest", "shallowest", "random")
+    true_or_false("within_layers", within_layers)
     mask = np.ones(len(heads))
     layers = np.array([layer for layer, _ in heads])
-    options = {"readout": readout, "batch": batch, "device": device, "seed": seed}
+    options = {"readout": readout, "batch": batch, "device": device, "seed": nonnegative_integer("seed", seed)}
     order: list[int] = []
     with shown_progress(progress) as report:
         # Scorings inside an order show no progress of their own.

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from .._progress import Progress, shown_progress
-from .._validation import fail, one_of
+from .._validation import fail, nonnegative_integer, one_of
 from ..learning.scores import HeadScores
 from .contributions import POSITIONS, head_contributions
 from .data import Examples
@@ -83,7 +83,7 @@ def score_heads(
     if len(gone) == len(heads):
         raise fail("removed", "every head", "at least one head left to score")
     mask = np.array([head not in gone for head in heads], float)
-    options = {"readout": readout, "batch": batch, "device": device, "seed": seed}
+    options = {"readout": readout, "batch": batch, "device": device, "seed": nonnegative_integer("seed", seed)}
     with shown_progress(progress) as report:
         values = METHODS[method](Scoring(model, data, goal, options, mask, report))
     left = mask > 0

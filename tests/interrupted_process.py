@@ -1,0 +1,39 @@
+"""The command with two more subcommands to be interrupted: a program of hours, and one that collects garbage."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import time
+
+import jax
+
+from thermoformer import cli
+from thermoformer._terminal import messages, plain_errors
+
+
+@cli.app.command()
+def compute() -> None:
+    with plain_errors(), messages.status("Computing"):
+        # Cheap programs are not run in the threads of XLA; products of matrices are.
+        steps = jax.jit(lambda x: jax.lax.fori_loop(0, 2**30, lambda _, y: jax.numpy.sin(y @ y), x))
+        found = steps(jax.numpy.ones((100, 100)))
+        print("computing", flush=True)
+        found.block_until_ready()
+
+
+@cli.app.command()
+def collect() -> None:
+    def interrupted(phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            gc.callbacks.remove(interrupted)
+            signal.raise_signal(signal.SIGINT)
+
+    with plain_errors():
+        gc.callbacks.append(interrupted)
+        gc.collect()
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    cli.main()
