@@ -1,4 +1,4 @@
-"""Parts of a run in threads: results in order, and no thread outlives an error in another."""
+"""Parts of a run in threads: results in order, and no thread outlives an error in another; Ctrl-C waits for none."""
 
 from __future__ import annotations
 
@@ -45,6 +45,25 @@ def test_an_error_stops_the_others_at_their_next_report(first_fails):
     with pytest.raises(RuntimeError, match="no"):
         in_threads([failing, endless] if first_fails else [endless, failing], silent, workers=2)
     assert ended.is_set()
+
+
+def test_an_interruption_does_not_wait_for_the_others():
+    started, free, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def interrupted(report):
+        assert started.wait(10)
+        raise KeyboardInterrupt
+
+    def long(report):
+        started.set()
+        free.wait(60)  # computes, and reports nothing
+        ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        in_threads([interrupted, long], silent, workers=2)
+    assert not ended.is_set()
+    free.set()
+    assert ended.wait(10)
 
 
 def test_chains_that_have_not_mixed_do_not_warn():

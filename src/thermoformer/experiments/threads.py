@@ -40,19 +40,21 @@ def in_threads(tasks: Sequence[Callable[[Progress], Any]], progress: Progress, w
     with warnings.catch_warnings():
         # Results say what has not mixed. Filters belong to the process: one that a task sets may end in mid-task.
         warnings.simplefilter("ignore", SamplingWarning)
-        with ThreadPoolExecutor(workers) as pool:
-            running = [pool.submit(task, report) for task in tasks]
-            try:
-                wait(running, return_when=FIRST_EXCEPTION)
-                for task in running:
-                    if task.done():
-                        task.result()
-                return [task.result() for task in running]
-            except BaseException:
-                stop.set()
-                for task in running:
-                    task.cancel()
-                raise
+        pool = ThreadPoolExecutor(workers)
+        running = [pool.submit(task, report) for task in tasks]
+        try:
+            wait(running, return_when=FIRST_EXCEPTION)
+            for task in running:
+                if task.done():
+                    task.result()
+            return [task.result() for task in running]
+        except BaseException as error:
+            stop.set()
+            # Who presses Ctrl-C does not wait for parts to notice; their results are of no use to anybody.
+            pool.shutdown(wait=not isinstance(error, KeyboardInterrupt), cancel_futures=True)
+            raise
+        finally:
+            pool.shutdown(wait=not stop.is_set())
 
 
 def usual_workers() -> int:
