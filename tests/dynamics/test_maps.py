@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import threading
 import time
 
@@ -83,9 +84,14 @@ def test_pieces_change_nothing(monkeypatch):
 def test_long_runs_are_stopped(ask):
     """Ctrl-C is heard between the pieces of one long transient."""
     model = DiscreteMap(logistic, {"r": 3.9})
+    # Tests that run side by side are deaf to it.
+    deaf = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(1.5, _thread.interrupt_main)
     began = time.monotonic()
     timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        ask(model, 0.3, steps=1, transient=10**12)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ask(model, 0.3, steps=1, transient=10**12)
+    finally:
+        signal.signal(signal.SIGINT, deaf)
     assert time.monotonic() - began < 10
