@@ -36,4 +36,6 @@ def collect() -> None:
 
 
 if __name__ == "__main__":
+    # What runs in the background is started deaf to Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     cli.main()
