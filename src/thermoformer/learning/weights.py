@@ -24,7 +24,7 @@ from .gibbs import GibbsSweep
 from .kernels import choose_form, prepare
 from .network import READOUTS, Architecture, Weights, checked_architecture, network_output, prior_weights
 from .path_network import PathData, completed_coefficients, path_data, row_scales, scaled_path_vectors, scaled_weights
-from .paths import PathFeatures, checked_labels
+from .paths import PathFeatures, checked_features, checked_labels
 from .posterior import draws_tree, mean_and_error
 from .sampling import Report, SamplerStats, check_devices, check_sizes, diagnose, run_nuts, run_steps, warn_if_unmixed
 from .weight_posterior import WeightPosterior, checked_tokens, queries_read
@@ -198,7 +198,8 @@ def sample_weights_on_paths(
         >>> posterior.predict(feats).mean.shape
         (5,)
     """
-    checked_labels(arch, features, labels)
+    checked_architecture(arch)
+    checked_features("features", features)
     one_of("readout", readout, READOUTS)
     plan = _Plan(temperature, key, method, draws, chains, warmup, keep_weights, memory_limit, progress, devices)
     posterior = _sample_on_paths(arch, features, labels, readout, plan)
