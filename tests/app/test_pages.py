@@ -96,7 +96,7 @@ def test_controls_say_the_choice_they_were_made_from():
     largest = LearningChoice(width=2000, temperature=10.0, perpendicular_noise=20.0, seed=2**32 - 1)
     assert learning_page.chosen(learning_page.controls(largest).value) == largest
     for wanted in (
-        DynamicsChoice(features="random", feature_count=6, bits=12, feature_seed=2**32 - 1, component=6, against=6),
+        DynamicsChoice(features="random", feature_count=6, bits=64, feature_seed=2**32 - 1, component=6, against=6),
         DynamicsChoice(features="random", feature_count=1, bits=1, component=1, against=1, between=(0.0, 20.0)),
         DynamicsChoice(features="table", table=two_heads(), role="k", component=12, against=11),
         DynamicsChoice(beta=1.3, gamma=123.4, epsilon=0.0123, context=8, role="v", component=2, between=(1.0, 2.0)),

@@ -18,7 +18,7 @@ from .dynamics_steps import DiagramStepper, Judgement, diagram_for
 from .dynamics_view import (
     CONTEXTS,
     HIGHEST_BETA,
-    MOST_BITS,
+    MOST_COLUMNS,
     MOST_FEATURES,
     MOST_HEADS,
     DynamicsChoice,
@@ -110,7 +110,7 @@ def controls(choice: DynamicsChoice) -> Any:
             "feature_count": mo.ui.slider(
                 1, MOST_FEATURES, 1, value=choice.feature_count, label="features M", show_value=True
             ),
-            "bits": mo.ui.slider(1, MOST_BITS, 1, value=choice.bits, label="semantic bits", show_value=True),
+            "bits": mo.ui.slider(1, MOST_COLUMNS, 1, value=choice.bits, label="semantic bits", show_value=True),
             "feature_seed": mo.ui.number(0, 2**32 - 1, 1, value=choice.feature_seed, label="seed"),
             "gamma": slider("γ", (float(number) for number in range(0, 401, 5)), choice.gamma),
             "epsilon": slider("ε", (number / 200 for number in range(41)), choice.epsilon),

@@ -17,7 +17,7 @@ from ._turn import dynamics_turn
 FEATURE_SETS, ROLES, CONTEXTS = ("paper", "random", "table"), ("o", "v", "q", "k"), (2, 4, 8, 16)
 # A table beyond these would compute for longer than a reader waits.
 MOST_FEATURES, MOST_COLUMNS, MOST_POSITIONAL_BITS, MOST_HEADS, LONGEST_TABLE = 6, 64, 4, 4, 20_000
-MOST_BITS, HIGHEST_BETA = 12, 20.0
+HIGHEST_BETA = 20.0
 # Steps before the orbit that is kept, those kept, those that the quick look at exponents averages over, and how far it
 # looks for a return. Together they take a third of what a slider may.
 TRANSIENT, KEPT, QUICK_STEPS, LONGEST_PERIOD, SEGMENT = 20_000, 4_096, 16_000, 1_024, 1_024
@@ -65,7 +65,7 @@ class DynamicsChoice:
     def __post_init__(self) -> None:
         one_of("features", self.features, FEATURE_SETS)
         one_of("role", self.role, ROLES)
-        for name, most in (("feature_count", MOST_FEATURES), ("bits", MOST_BITS)):
+        for name, most in (("feature_count", MOST_FEATURES), ("bits", MOST_COLUMNS)):
             if positive_integer(name, getattr(self, name)) > most:
                 raise fail(name, getattr(self, name), f"at most {most}")
         for name in ("feature_seed", "start"):
