@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .._validation import fail
 from .dynamics_pictures import HIGHEST_SHADE, LOWEST_SHADE
 from .dynamics_steps import DIAGRAM_PERIOD, DIAGRAM_STEPS, DIAGRAM_TRANSIENT, DiagramStepper
@@ -19,11 +21,12 @@ from .dynamics_view import (
 )
 
 
-def setup_code(choice: DynamicsChoice, *names: str) -> list[str]:
+def setup_code(choice: DynamicsChoice, *names: str, imports: Sequence[str] = ()) -> list[str]:
     """The lines of Python that make the model and the start of a choice.
 
     Arguments:
         names: what else is imported from `thermoformer.dynamics`.
+        imports: lines that import something else.
     """
     made = {
         "paper": "Features.paper()",
@@ -43,6 +46,7 @@ def setup_code(choice: DynamicsChoice, *names: str) -> list[str]:
         context = "positions=positions"
     return [
         "import numpy as np",
+        *imports,
         "",
         "from thermoformer import figures",
         f"from thermoformer.dynamics import {', '.join(sorted(('Features', 'MeanField', *names)))}",
@@ -144,7 +148,7 @@ def diagram_code_of(stepper: DiagramStepper, *, beta: float | None = None) -> st
             "counts = np.array(counts)",
         ]
     lines = [
-        *_with_colours(setup_code(choice, *names)),
+        *setup_code(choice, *names, imports=_COLOURS),
         "",
         f"betas = np.linspace({low!r}, {high!r}, {stepper.columns})",
         f"limits = {limits!r}",
@@ -166,17 +170,7 @@ def diagram_code_of(stepper: DiagramStepper, *, beta: float | None = None) -> st
     return "\n".join([*lines, 'figure.savefig("orbit_diagram.png", dpi=200)']) + "\n"
 
 
-def _with_colours(setup: list[str]) -> list[str]:
-    """The lines of the setup with what the colours of a density need, where imports belong."""
-    place = setup.index("import numpy as np") + 1
-    return [
-        *setup[:place],
-        "from matplotlib import colormaps",
-        "from matplotlib.colors import ListedColormap, LogNorm",
-        *setup[place:],
-    ]
-
-
+_COLOURS = ("from matplotlib import colormaps", "from matplotlib.colors import ListedColormap, LogNorm")
 # Shades, colours and ranges are those of `dynamics_pictures.diagram_figure`.
 _DIAGRAM = """\
 figure, axes = figures.figure_grid(size=(9.0, 5.0))

@@ -169,6 +169,7 @@ def orbit_statistics(
     check_steps(steps, transient)
     model = as_map(model, state)
     state, used = model.settled(state)
+    # What is shown is checked also where nothing is counted.
     counted = density_of(model, show, nonnegative_integer("bins", bins) or 1, limits)
     density = counted if bins else None
     plan = Plan(max(transient - used, 0), steps, density=density, blocks=1, pieces=1)

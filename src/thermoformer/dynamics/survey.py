@@ -31,8 +31,8 @@ CPU_BATCH_BYTES = 2**18
 # Bytes of one batch on an accelerator, tangent vectors and densities included.
 ACCELERATOR_BATCH_BYTES = 2**32
 MOST_LANES, LANE_MULTIPLE = 2**17, 8
-# Ctrl-C is heard between compiled calls. So many numbers take a CPU about a second; an accelerator takes as long for
-# the fewest steps, in which it mostly starts kernels.
+# Ctrl-C is heard between compiled calls. So many numbers take a CPU a second at most; an accelerator, which mostly
+# starts kernels, gets the fewest steps at once.
 NUMBERS_AT_ONCE, FEWEST_AT_ONCE, MOST_AT_ONCE = 2**26, 2**12, 2**19
 
 Report = Callable[[int, int, str], None]
