@@ -45,6 +45,72 @@ def dense_kernel(arch: Architecture, xi: np.ndarray, order_parameter: np.ndarray
     return whole.reshape(outputs * len(xi), outputs * len(other))
 
 
+def importance_sampling(
+    arch: Architecture,
+    xi: np.ndarray,
+    labels: np.ndarray,
+    new: np.ndarray,
+    temperature: float,
+    draws: int,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """The exact posterior from networks drawn from the prior and weighted by N(y; 0, K(U) + τI), in NumPy alone.
+
+    Returns mean, variance [example, output] and order parameter, each with its standard error, and the effective draws.
+    """
+    generator, outputs, rows = np.random.default_rng(seed), arch.outputs, arch.order_sizes[0]
+    both = np.concatenate([xi, new])
+    hops = [
+        np.prod([1 / np.sqrt(arch.heads[k]) for k, head in enumerate(row) if head >= 0]) for row in arch.path_heads()
+    ]
+    pair = np.einsum("man,vbn,a,b->abmv", both, both, hops, hops) * arch.variances[0] / xi.shape[2]
+    flat, count = labels.reshape(len(xi), -1).T.ravel(), len(xi)
+    parts = []
+    for _ in range(-(-draws // 20_000)):
+        size = min(20_000, draws)
+        vectors = np.sqrt(arch.variances[-1]) * generator.normal(size=(size, outputs, 1, arch.widths[-1]))
+        for layer in reversed(range(arch.layers)):
+            shape = (size, arch.heads[layer], arch.widths[layer + 1], arch.widths[layer])
+            value = np.sqrt(arch.variances[layer + 1] / arch.widths[layer + 1]) * generator.normal(size=shape)
+            attended = np.einsum("zdro,zhoi->zdhri", vectors, value)
+            if arch.skip:
+                attended = np.concatenate([vectors[:, :, None], attended], axis=2)
+            vectors = attended.reshape(size, outputs, -1, arch.widths[layer])
+        vectors = vectors.reshape(size, rows, -1)
+        gram = np.einsum("zai,zbi->zab", vectors, vectors) / arch.widths[0]
+        by_output = gram.reshape(size, outputs, arch.paths, outputs, arch.paths)
+        whole = np.einsum("zdaeb,abmv->zdmev", by_output, pair, optimize=True)
+        kernel = whole[:, :, :count, :, :count].reshape(size, len(flat), len(flat)) + temperature * np.eye(len(flat))
+        cross = whole[:, :, :count, :, count:].reshape(size, len(flat), -1)
+        own = np.einsum("zdmdm->zdm", whole)[:, :, count:].reshape(size, -1)
+        solved = np.linalg.solve(
+            kernel, np.concatenate([np.broadcast_to(flat[:, None], (size, len(flat), 1)), cross], 2)
+        )
+        logs = -0.5 * (np.linalg.slogdet(kernel)[1] + np.einsum("m,zm->z", flat, solved[:, :, 0]))
+        mean = np.einsum("zmx,zm->zx", cross, solved[:, :, 0])
+        parts.append((logs, mean, own - np.einsum("zmx,zmx->zx", cross, solved[:, :, 1:]), gram))
+    logs, mean, variance, gram = (np.concatenate(part) for part in zip(*parts, strict=True))
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+
+    def average(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        centre = np.tensordot(weights, values, 1)
+        return centre, np.sqrt(np.tensordot(weights**2, (values - centre) ** 2, 1))
+
+    centre, error = average(mean)
+    # To first order the variance moves with E[f²] − 2 mean·E[f].
+    shifted, variance_error = average(mean**2 + variance - 2 * centre * mean)
+    order, order_error = average(gram)
+    by_example = {
+        "mean": centre,
+        "mean_error": error,
+        "variance": shifted + centre**2,
+        "variance_error": variance_error,
+    }
+    found = {name: value.reshape(outputs, -1).T for name, value in by_example.items()}
+    return found | {"order": order, "order_error": order_error, "effective": 1 / np.sum(weights**2)}
+
+
 def dense_action(arch: Architecture, xi: np.ndarray, labels: np.ndarray, grams, temperature: float) -> float:
     """S straight from its definition in the raw matrices U^1..U^{L+1} (learning §3, §7), not divided by a width."""
     flat = labels.T.ravel()

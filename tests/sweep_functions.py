@@ -7,6 +7,7 @@ import signal
 import time
 
 import numpy as np
+import xarray as xr
 
 
 def plain(a, b, seed):
@@ -72,3 +73,20 @@ def hanging(a):
     if a == 2:
         time.sleep(600)
     return {"half": a / 2}
+
+
+def varied(a, b):
+    """Results of every kind that a store holds: a number, a count, a word and an array, with coordinates."""
+    if (a, b) == (2.0, 1):
+        raise RuntimeError("no such luck")
+    spectrum = np.sin(a * np.arange(600.0)).reshape(2, 300) + b
+    return xr.Dataset(
+        {
+            "product": a * b,
+            "count": b + 1,
+            "word": f"{a} of {b}",
+            "spectrum": (("line", "sample"), spectrum, {"unit": "eV"}),
+        },
+        {"line": ["low", "high"]},
+        {"title": "varied"},
+    )

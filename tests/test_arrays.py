@@ -94,7 +94,7 @@ def test_an_unknown_readout_is_refused(saved):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"file: got .*none\.npz, which is not there; expected an existing npz file"):
+    with pytest.raises(FileNotFoundError, match=r"file: got .*none\.npz, which is not there; expected an npz file"):
         read_arrays(tmp_path / "none.npz")
 
 
@@ -102,7 +102,7 @@ def test_foreign_files_are_refused(tmp_path):
     foreign = tmp_path / "foreign.npz"
     for content in (b"", b"hello", pickle.dumps({"xi": 1})):
         foreign.write_bytes(content)
-        with pytest.raises(ValueError, match=r"which is not an npz file; expected arrays saved with numpy\.savez"):
+        with pytest.raises(ValueError, match=r"which is not an npz file, or a damaged one .*; expected an npz file"):
             read_arrays(foreign)
     np.save(tmp_path / "one.npy", XI)
     with pytest.raises(ValueError, match="which is not an npz file"):
@@ -118,7 +118,7 @@ def test_a_damaged_file_is_refused(saved):
     content = bytearray(path.read_bytes())
     content[200:260] = bytes(60)
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"which is damaged .*; expected a readable npz file"):
+    with pytest.raises(ValueError, match=r"with xi\.npy, which is not an array, or a damaged one \(Bad CRC"):
         read_arrays(path)
 
 
@@ -135,9 +135,23 @@ class Trap:
 def test_python_objects_are_refused_and_never_unpickled(saved, tmp_path):
     trap = tmp_path / "sprung"
     path = saved(xi=np.array([Trap(trap)], dtype=object), y=Y)
-    with pytest.raises(ValueError, match=r"with arrays of Python objects; expected arrays of numbers only"):
+    with pytest.raises(ValueError, match=r"an array of Python objects; expected arrays of numbers only"):
         read_arrays(path)
     assert not trap.exists()
+
+
+def test_paths_are_counted_before_they_are_computed(saved, monkeypatch):
+    # 40 heads in each of five layers are a hundred million paths.
+    x, layer = np.ones((4, 1, 40)), np.ones((4, 40, 1, 1))
+    layers = {f"attention_{number}": layer for number in range(1, 6)}
+    with pytest.raises(ValueError, match=r"attention: got 102400000 paths, .*; expected at most 2048"):
+        read_arrays(saved(x=x, y=np.ones(4), **layers))
+    with pytest.raises(ValueError, match=r"xi_test: got 2049 paths, .*; expected at most 2048"):
+        read_arrays(saved(xi=XI, y=Y, xi_test=np.ones((1, 2049, 3))))
+    monkeypatch.setattr("thermoformer._validation.machine_memory", lambda: 2**20)
+    read_arrays(saved(x=x, y=np.ones(4), attention_1=layer))
+    with pytest.raises(ValueError, match="attention: got 4 examples of 1600 paths and 40 features, which needs"):
+        read_arrays(saved(x=x, y=np.ones(4), attention_1=layer, attention_2=layer))
 
 
 def test_heads_come_from_the_file_or_the_caller_and_must_agree(saved):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -124,6 +125,8 @@ def test_tables_show_the_summary_the_order_parameter_and_the_scores(inputs, solu
         (("--heads", "2,2", *SETTINGS, "--variance", "1;2"), "variance: got '1;2'; expected numbers separated by"),
         (("--heads", "2,2", *SETTINGS, "--variance", "0"), "variances: got 0.0; expected numbers above 0"),
         (("--heads", "3,2", "--width", "5", "--temperature", "1"), "; expected "),
+        (("--heads", "9" * 20, *SETTINGS), f"heads: got {'9' * 20}; expected a whole number below 2**63"),
+        (("--heads", "2,2", "--width", "9" * 20, "--temperature", "1"), f"widths: got {'9' * 20}; expected a whole"),
     ],
 )
 def test_bad_settings_are_one_line_on_standard_error(inputs, arguments, message):
@@ -136,7 +139,7 @@ def test_bad_settings_are_one_line_on_standard_error(inputs, arguments, message)
 def test_a_missing_or_foreign_file_is_one_line_on_standard_error(tmp_path):
     result = run("solve", tmp_path / "none.npz", *SETTINGS, "--json")
     assert result.exit_code == 2 and result.stdout == ""
-    assert "none.npz, which is not there; expected an existing npz file" in result.stderr
+    assert "none.npz, which is not there; expected an npz file" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -148,6 +151,32 @@ def test_no_convergence_has_an_exit_code_of_its_own(inputs, monkeypatch):
     result = run("solve", inputs, "--heads", "2,2", *SETTINGS)
     assert result.exit_code == 3
     assert result.stderr == "stopped after 3 steps\n" and result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("variances", ("--variance", "1e150"), "variances: got 1e+150; expected smaller numbers: the action overflows"),
+        ("labels", (), "labels: got 1e+200; expected smaller numbers: the action overflows"),
+    ],
+)
+def test_an_overflow_names_the_argument_that_is_too_large(tmp_path, name, settings, message):
+    labels = Y[TRAIN] * (1e200 if name == "labels" else 1)
+    np.savez(tmp_path / "xi.npz", xi=XI[TRAIN], y=labels)
+    result = run("solve", tmp_path / "xi.npz", "--heads", "2,2", *SETTINGS, *settings)
+    assert (result.exit_code, result.stderr) == (3, message + "\n")
+
+
+def test_a_size_beyond_memory_is_one_line(inputs, monkeypatch):
+    for error in (MemoryError("Unable to allocate 7 EiB"), RuntimeError("RESOURCE_EXHAUSTED: Out of memory")):
+
+        def too_large(*arguments, error=error, **settings):
+            raise error
+
+        monkeypatch.setattr("thermoformer.learning.solve", too_large)
+        result = run("solve", inputs, "--heads", "2,2", *SETTINGS)
+        assert result.exit_code == 2 and result.stderr.startswith("memory: got a size that does not fit")
+        assert result.stderr.count("\n") == 1
 
 
 def test_other_errors_keep_their_traceback(inputs, monkeypatch):
@@ -262,6 +291,57 @@ def test_help_does_not_wait_for_jax():
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
+PROGRAM = [sys.executable, "-m", "thermoformer"]
+
+
+@pytest.mark.parametrize("arguments", [("cite",), ("--version",), ("--help",), ("reproduce",)])
+def test_a_full_disk_behind_standard_output_is_one_line(arguments):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([*PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert result.returncode == 2 and result.stderr.count("\n") == 1, result.stderr
+    assert "output: got an error (No space left on device); expected" in result.stderr
+
+
+def test_a_closed_standard_output_is_one_line_and_a_closed_pipe_none():
+    closed = {"stderr": subprocess.PIPE, "text": True, "timeout": 60}
+    result = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *PROGRAM, "cite"], **closed)
+    assert result.returncode == 2 and result.stderr.startswith("standard output: got an error (closed)")
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        result = subprocess.run([*PROGRAM, "cite"], stdout=writer, **closed)
+    finally:
+        os.close(writer)
+    assert result.returncode != 0 and result.stderr == ""
+
+
+def test_a_terminal_without_greek_letters_shows_escapes():
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    result = subprocess.run([*PROGRAM, "solve", "--help"], capture_output=True, env=environment, timeout=60)
+    assert result.returncode == 0 and b"\\u03c3" in result.stdout and result.stderr == b""
+
+
+@pytest.mark.parametrize("module", ["typer", "thermoformer.dynamics"])
+def test_interruption_of_an_import_ends_quietly(tmp_path, module):
+    """Ctrl-C within the first tenths of a second; `sitecustomize` presses it when the module is asked for."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import signal, sys\n"
+        "class Pressed:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            sys.meta_path.remove(self)\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Pressed())\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    )
+    search = os.pathsep.join([str(tmp_path), str(Path(thermoformer.__file__).parents[1])])
+    command = [*PROGRAM, "orbit", "paper", "--beta", "1"]
+    result = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": search}, timeout=60
+    )
+    assert (result.returncode, result.stderr) == (130, "Interrupted while loading\n")
+
+
 TABLE = "o -++|--\nv -+-|-+\nq +--|+-\nk ---|--\n"
 MAP = ("--beta", 1.27, "--steps", 60, "--transient", 20)
 
@@ -320,7 +400,7 @@ def test_lyapunov_tells_regime_period_and_exponents():
     ("arguments", "message"),
     [
         (("orbit", "none.npz", *MAP), "features: got none.npz, which is not there; expected an npz file or a table"),
-        (("orbit", ".", *MAP), "features: got ., which cannot be read"),
+        (("orbit", ".", *MAP), "features: got ., which is a folder"),
         (("orbit", "paper", "--beta", "nan"), "beta: "),
         (("orbit", "paper", "--beta", 1, "--gamma", "inf"), "gamma: "),
         (("orbit", "paper", "--beta", 1, "--epsilon", 1.5), "epsilon: got 1.5; expected a number from 0 to 1"),
@@ -330,6 +410,11 @@ def test_lyapunov_tells_regime_period_and_exponents():
             "transient: got -1; expected a whole number, zero or more",
         ),
         (("orbit", "paper", "--beta", 1, "--context", 0), "context: "),
+        (("orbit", "paper", "--beta", 1, "--context", 10**12), "context: got 1000000000000, which needs about"),
+        (("orbit", "paper", "--beta", 1, "--steps", 10**20), "steps: got 100000000000000000000; expected at most"),
+        (("orbit", "paper", "--beta", 1, "--steps", 10**11), "steps: got 100000000000, which needs about"),
+        (("orbit", "paper", "--beta", 1, "--transient", 10**20), "transient: got 100000000000000000000; expected at"),
+        (("lyapunov", "paper", "--beta", 1, "--confirm", 10**20), "confirm: got 100000000000000000000; expected at"),
         (("lyapunov", "paper", "--beta", 1, "-k", 13), "k: got 13; expected at most 12, the dimension of the map"),
         (("lyapunov", "paper", "--beta", 1, "-k", 0), "k: got 0; expected a whole number, 1 or more"),
         (("lyapunov", "paper", "--beta", 1, "--longest-period", 0), "longest_period: got 0; expected a whole number"),
@@ -344,8 +429,8 @@ def test_bad_settings_of_the_map_are_one_line(arguments, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\xff\xfe\x00", "which cannot be read"),
-        (b"PK\x03\x04 broken", "which is no NumPy archive"),
+        (b"\xff\xfe\x00", "which is not text in UTF-8"),
+        (b"PK\x03\x04 broken", "which is not an npz file, or a damaged one"),
         (b"o +x-\n", "table, line 1: got '+x-'; expected signs + and -"),
         (b"o +-\nv +-\n", "table: got heads [] of role q; expected every role"),
     ],
@@ -405,3 +490,46 @@ def test_a_file_in_the_way_of_the_results_is_named_at_once(fake, tmp_path, comma
 def test_an_orbit_is_not_written_over_a_folder(tmp_path):
     result = run("orbit", "paper", "--beta", 1, "--out", tmp_path)
     assert (result.exit_code, result.stderr) == (2, f"out: got {tmp_path}, a folder; expected a file\n")
+
+
+def test_an_orbit_replaces_an_orbit_and_nothing_else(tmp_path):
+    import xarray as xr
+
+    text, other, own = tmp_path / "text.nc", tmp_path / "other.nc", tmp_path / "own.nc"
+    text.write_text("precious")
+    xr.Dataset({"precious": 1.0}).to_netcdf(other, engine="h5netcdf")
+    for file in (text, other):
+        before = file.read_bytes()
+        result = run("orbit", "paper", *MAP, "--out", file)
+        assert result.exit_code == 2 and file.read_bytes() == before
+        assert f"out: got {file}, which is not an orbit of this command" in result.stderr
+    for beta in (1.27, 1.3):
+        assert run("orbit", "paper", *MAP, "--beta", beta, "--out", own).exit_code == 0
+    with xr.open_dataset(own, engine="h5netcdf") as written:
+        assert written.attrs["beta"] == 1.3
+    os.mkfifo(tmp_path / "pipe")
+    result = run("orbit", "paper", *MAP, "--out", tmp_path / "pipe")
+    assert result.exit_code == 2 and "which is a FIFO" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [(("reproduce", "fake"), "fake.html"), (("demo",), "index.html"), (("train", "one-shot"), "record.json")],
+)
+def test_foreign_results_in_a_folder_are_not_replaced(fake, tmp_path, command, name):
+    fake()
+    (tmp_path / name).write_text("precious")
+    result = run(*command, "--out", tmp_path)
+    assert result.exit_code == 2 and (tmp_path / name).read_text() == "precious"
+    assert result.stderr == (
+        f"out: got {tmp_path / name}, a file that thermoformer did not write; expected another name, or no file there\n"
+    )
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_pipes_and_devices_are_named(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for file, kind in ((tmp_path / "pipe", "a FIFO"), ("/dev/zero", "a device"), (tmp_path, "a folder")):
+        for command in (("solve", file, *SETTINGS), ("orbit", file, *MAP)):
+            result = run(*command)
+            assert result.exit_code == 2 and f"got {file}, which is {kind}" in result.stderr

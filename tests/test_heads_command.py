@@ -112,7 +112,7 @@ def test_a_comparison_is_shown_with_all_methods(folder, tmp_path):
     [
         (("--task", "imdb"), "task: got 'imdb'; expected trec, sst2"),
         (("--task", "text"), "task: got 'text' without a file"),
-        (("--task", "nowhere.tsv"), "path: got nowhere.tsv, which does not exist"),
+        (("--task", "nowhere.tsv"), "path: got nowhere.tsv, which is not there"),
         (("--task", "trec", "--prune", "1.5"), "prune: got 1.5"),
         (("--task", "trec", "--method", "luck"), "method: got 'luck'"),
     ],

@@ -156,3 +156,14 @@ def test_the_command_in_the_record_is_the_one_that_was_given(tmp_path):
         assert words in record["command"]
     shown = OneShotTrainingConfig.full(heads=(8, 8), key_size=64, clip=0.0).command()
     assert shown.endswith("--heads 8,8 --width 512 --key-size 64 --steps 41000 --batch 128 --seed 0 --clip 0")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--width", 10**9), ("--heads", "30000,30000"), ("--key-size", 10**9), ("--batch", 10**9)]
+)
+def test_sizes_beyond_memory_are_refused_before_anything_is_read(tmp_path, option, value):
+    result = CliRunner().invoke(
+        app, ["train", "one-shot", "--quick", option, str(value), "--out", str(tmp_path / "new")]
+    )
+    assert result.exit_code == 2 and not (tmp_path / "new").exists()
+    assert "which needs about" in result.stderr and result.stderr.count("\n") == 1

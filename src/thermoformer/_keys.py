@@ -39,3 +39,13 @@ def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         True
     """
     return jax.random.normal(key, (math.prod(shape),)).reshape(shape)
+
+
+def numpy_generator(key: jax.Array) -> np.random.Generator:
+    """A NumPy generator seeded by a JAX key, for draws that are not worth a compiled program.
+
+    Example:
+        >>> numpy_generator(as_key(0)).integers(10) == numpy_generator(as_key(0)).integers(10)
+        np.True_
+    """
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from .figures import save, sweep_results
-from .sweeps import SweepStore, errors_of, status_of
+from .sweeps import SweepStore
+from .sweeps.sweep import by_point, counts_of
 
 # Errors that are shown one by one; more are counted.
 MOST_ERRORS = 10
@@ -20,11 +22,9 @@ MOST_ERRORS = 10
 
 def sweep_report(store: SweepStore) -> dict[str, Any]:
     """How far a sweep is, as a plain dictionary."""
-    description, status = store.description(), status_of(store)
-    errors = [
-        {"point": list(point), "error": text.strip().splitlines()[-1] if text.strip() else ""}
-        for point, text in errors_of(store).items()
-    ]
+    description, survey = store.description(), store.survey()
+    status, tasks = counts_of(survey), store.grid().task
+    damage = {number: dict.fromkeys(tasks(number).chosen, text) for number, text in survey.damage.items()}
     runs = description.get("runs") or [{}]
     return {
         "function": description["function"],
@@ -34,12 +34,20 @@ def sweep_report(store: SweepStore) -> dict[str, Any]:
         "done": status.done,
         "failed": status.failed,
         "left": status.left,
+        "damaged": status.damaged,
         "seconds": round(status.seconds, 3),
         "executor": runs[-1].get("executor", ""),
         "devices": runs[-1].get("devices", []),
         "writer": store.writer(),
-        "errors": errors,
+        "errors": _listed(store, survey.errors),
+        "damage": _listed(store, damage),
     }
+
+
+def _listed(store: SweepStore, texts: Mapping[int, Mapping[int, str]]) -> list[dict[str, Any]]:
+    """Points with the last line of what is said about them."""
+    found = by_point(store, texts).items()
+    return [{"point": list(point), "error": (text.strip().splitlines() or [""])[-1]} for point, text in found]
 
 
 def sweep_tables(report: dict[str, Any]) -> Iterator[Table]:
@@ -53,20 +61,22 @@ def sweep_tables(report: dict[str, Any]) -> Iterator[Table]:
         ("done", f"{report['done']} ({100 * report['done'] / report['points']:.1f} %)"),
         ("failed", str(report["failed"])),
         ("left", str(report["left"])),
+        *([("damaged", f"{report['damaged']}; the next run computes them again")] if report["damaged"] else []),
         ("time", f"{report['seconds']:.4g} s of work, {each:.3g} s per point"),
         ("ran on", ", ".join([report["executor"], *report["devices"]]).strip(", ") or "nothing yet"),
         ("now", f"{report['writer']} is writing" if report["writer"] else "nobody is writing"),
     ):
-        table.add_row(name, text)
+        table.add_row(name, Text(text))
     yield table
-    if report["errors"]:
-        failed = Table(*report["grid"], "error")
-        for one in report["errors"][:MOST_ERRORS]:
-            failed.add_row(*(str(value) for value in one["point"]), one["error"])
-        more = len(report["errors"]) - MOST_ERRORS
-        if more > 0:
-            failed.add_row(*("…" for _ in report["grid"]), f"{more} more")
-        yield failed
+    for what, title in (("errors", "error"), ("damage", "damaged")):
+        if report[what]:
+            failed = Table(*report["grid"], title)
+            for one in report[what][:MOST_ERRORS]:
+                failed.add_row(*(Text(str(value)) for value in one["point"]), Text(one["error"]))
+            more = len(report[what]) - MOST_ERRORS
+            if more > 0:
+                failed.add_row(*("…" for _ in report["grid"]), f"{more} more")
+            yield failed
 
 
 def draw(store: SweepStore, result: str | None, stem: Path, every: float | None = None) -> Path:

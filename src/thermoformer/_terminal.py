@@ -1,12 +1,14 @@
-"""What the command line says and how it ends: results on one channel, messages on the other, errors in one line."""
+"""Output and exit of the command line: results on standard output, messages on standard error, errors in one line."""
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from . import _files
 from ._validation import fail
 
 BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 2, 3, 130
@@ -36,14 +39,25 @@ def plain_errors(kept: Path | None = None) -> Iterator[None]:
         files = [file for file in kept.rglob("[!.]*") if file.is_file()] if kept else []
         held = f"{kept} holds {len(files)} files, and the same command goes on from there"
         stop(f"Interrupted; {held if files else 'nothing was written'}", INTERRUPTED)
-    except (ValueError, OSError) as error:
+    except BrokenPipeError:  # typer ends quietly where nobody reads the output
+        raise
+    except OSError as error:
+        # Errors of the library name an argument, and those of Python a file; a write to a full disk names nothing.
+        unnamed = error.errno is not None and error.filename is None
+        stop(f"output: got an error ({error.strerror}); expected space to write" if unnamed else str(error), BAD_INPUT)
+    except ValueError as error:
         stop(str(error), BAD_INPUT)
+    except MemoryError as error:
+        stop(f"memory: got a size that does not fit ({error}); expected smaller sizes", BAD_INPUT)
     except ImportError as error:
         # Ours say what to install, and name no module.
         if error.name is not None:
             raise
         stop(str(error), BAD_INPUT)
     except RuntimeError as error:
+        # XLA's own error of memory.
+        if "RESOURCE_EXHAUSTED" in str(error):
+            stop("memory: got a size that does not fit; expected smaller sizes", BAD_INPUT)
         from .learning import ConvergenceError  # JAX, which most errors need not wait for
 
         if not isinstance(error, ConvergenceError):
@@ -51,40 +65,73 @@ def plain_errors(kept: Path | None = None) -> Iterator[None]:
         stop(str(error), NOT_CONVERGED)
 
 
-@contextmanager
-def quick_end() -> Iterator[None]:
-    """Sees to it that Ctrl-C ends the process, and at once: for the command alone, never for a caller in Python.
+def run_command(app: Callable[[], Any]) -> NoReturn:
+    """Runs the command line in a process of its own, and ends the process: at once after Ctrl-C.
 
-    A program of XLA may still be under way in its threads; the usual end would take the ground from under it. What
-    holds files, locks and other processes has let go by now, as the interruption went through it.
+    After Ctrl-C a program of XLA may still run in its threads, and a usual exit would free what it uses. What holds
+    files, locks and other processes has let go by then, as the interruption went through it.
+
+    Arguments:
+        app: the command line, which raises SystemExit at its end.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # characters that the encoding lacks are written as escapes
+            stream.reconfigure(errors="backslashreplace")
+    code: Any = 0
     sys.unraisablehook = _interrupt_again
     try:
-        yield
+        if sys.stdout is None:
+            raise OSError(errno.EBADF, "closed")
+        app()
     except SystemExit as end:
-        if end.code != INTERRUPTED:
-            raise
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # a pipe that nobody reads any more
-                stream.flush()
-        os._exit(INTERRUPTED)
+        code = end.code
+    except KeyboardInterrupt:  # before a command began
+        _say("Interrupted; nothing was written")
+        code = INTERRUPTED
+    except OSError as error:
+        code = _unwritable(error)
     finally:
         sys.unraisablehook = sys.__unraisablehook__
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        code = code or _unwritable(error)
+    if code == INTERRUPTED:
+        with suppress(OSError, ValueError):
+            messages.file.flush()
+        os._exit(INTERRUPTED)
+    sys.exit(code)
+
+
+def _unwritable(error: OSError) -> int:
+    """Says why standard output cannot be written to; returns the exit code. Quiet if the reader of a pipe has left."""
+    if not isinstance(error, BrokenPipeError):
+        _say(f"standard output: got an error ({error.strerror}); expected a file or terminal to write to")
+    if sys.stdout is not None:
+        # What is left in the buffer goes nowhere: Python would try to write it again at its end.
+        with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    return BAD_INPUT
 
 
 def _interrupt_again(found: Any) -> None:
-    """Ctrl-C in the middle of a callback of JAX at the collection of garbage is dropped by Python: it comes again."""
+    """Repeats a Ctrl-C that Python dropped, as it does in a callback of JAX at the collection of garbage."""
     if not issubclass(found.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(found)
         return
-    # From here it would be dropped as well.
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    # Raised here it would be dropped as well, so it comes a little later; on a busy machine even that may be too early.
+    repeated = False
+    while not repeated:
+        with suppress(KeyboardInterrupt):
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            repeated = True
 
 
 def folder_for_results(out: Path) -> None:
     """Refuses a folder that cannot be made or written to, before anything is computed for it."""
     place = out
-    while not place.exists() and place != place.parent:
+    while not os.path.lexists(place) and place != place.parent:
         place = place.parent
     if not place.is_dir():
         raise fail("out", f"{out} ({place} is a file)", "a folder, there or to be made")
@@ -99,7 +146,18 @@ def file_for_results(out: Path) -> None:
     folder_for_results(out.parent)
 
 
+def refuse_foreign(*files: Path) -> None:
+    """Refuses files that thermoformer did not write. Its pages and figures, and only they, carry its name."""
+    for file in files:
+        _files.refuse_foreign(file)
+
+
 def stop(message: str, code: int) -> NoReturn:
-    """One line on the screen's other channel, and the end with this exit code."""
-    messages.print(Text(" ".join(message.split()), style="red"), soft_wrap=True)
+    """Prints one line on standard error and ends with this exit code."""
+    _say(message)
     raise typer.Exit(code)
+
+
+def _say(message: str) -> None:
+    with suppress(OSError, ValueError):  # standard error may be closed or full
+        messages.print(Text(" ".join(message.split()), style="red"), soft_wrap=True)

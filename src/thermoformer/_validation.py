@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +11,8 @@ import numpy as np
 
 # Rows of attention are sums of floats; float32 softmax rows miss 1 by about 1e-6.
 ROW_SUM_TOLERANCE = 1e-5
+# Whole numbers from here on do not fit into the integers of NumPy and JAX.
+INTEGER_LIMIT = 2**63
 
 
 def fail(name: str, got: object, expected: str) -> ValueError:
@@ -104,14 +108,45 @@ def positive_integer(name: str, value: Any) -> int:
     """A whole number, one or more."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise fail(name, repr(value), "a whole number, 1 or more")
-    return int(value)
+    return _storable(name, value)
 
 
 def nonnegative_integer(name: str, value: Any) -> int:
     """A whole number, zero or more."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
         raise fail(name, repr(value), "a whole number, zero or more")
+    return _storable(name, value)
+
+
+def _storable(name: str, value: Any) -> int:
+    if value >= INTEGER_LIMIT:
+        raise fail(name, value, "a whole number below 2**63")
     return int(value)
+
+
+def machine_memory() -> int:
+    """Bytes of memory of this machine; `sys.maxsize` if the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return sys.maxsize
+
+
+def check_memory(name: str, value: Any, needed: int) -> None:
+    """Refuses a size that needs more memory than the machine has.
+
+    Arguments:
+        name, value: the argument that sets the size.
+        needed: bytes, estimated.
+
+    Example:
+        >>> check_memory("width", 10**9, 10**20)
+        Traceback (most recent call last):
+        ValueError: width: got 1000000000, which needs about 9.31e+10 GiB of memory; expected a size that fits into ...
+    """
+    if needed > machine_memory():
+        got = f"{value}, which needs about {needed / 2**30:.3g} GiB of memory"
+        raise fail(name, got, f"a size that fits into {machine_memory() / 2**30:.3g} GiB")
 
 
 def one_of(name: str, value: Any, choices: Sequence[str]) -> str:

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import lzma
+import math
 import re
-import tokenize
-import zipfile
-import zlib
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 
 import numpy as np
 
-from ._validation import attention_matrices, fail, labels_for, real_array
+from ._files import read_npz
+from ._validation import attention_matrices, check_memory, fail, labels_for, real_array
 from .learning import PathFeatures
 
-# What unpacking an archive, and reading the header of an array, may raise where bytes are not what they were.
-DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    tokenize.TokenError,
-    EOFError,
-    OSError,
-    OverflowError,
-    RuntimeError,
-    TypeError,
-    LookupError,
-    SyntaxError,
-)
+# A solution needs about a hundred matrices [path, path], 4 GiB at this number of paths. Paths are products of heads, so
+# a small file can ask for any number of them.
+MOST_PATHS = 2048
 _EXPECTED = "y with xi, or y with x and attention_1, attention_2, ..."
 
 
@@ -87,7 +73,7 @@ def read_arrays(path: str | PathLike[str], *, readout: str = "last") -> Arrays:
         ...     read_arrays(f"{folder}/mine.npz").features
         PathFeatures(examples=5, paths=4, token_width=3)
     """
-    return arrays_in(_load(Path(path)), readout)
+    return arrays_in(read_npz(path), readout)
 
 
 def arrays_in(found: dict[str, np.ndarray], readout: str = "last") -> Arrays:
@@ -117,29 +103,11 @@ def arrays_in(found: dict[str, np.ndarray], readout: str = "last") -> Arrays:
     return Arrays(features, labels, heads, test_features, test_labels)
 
 
-def _load(path: Path) -> dict[str, np.ndarray]:
-    if not path.is_file():
-        raise fail("file", f"{path}, which is not there", "an existing npz file")
-    if not zipfile.is_zipfile(path):
-        raise fail("file", f"{path}, which is not an npz file", "arrays saved with numpy.savez")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            found = {name: archive[name] for name in archive.files}
-    except ValueError as error:
-        if "allow_pickle" not in str(error):
-            raise fail("file", f"{path}, which is damaged ({error})", "a readable npz file") from error
-        # NumPy refuses to unpickle; the cause is worth naming, the advice it gives (to allow it) is not.
-        raise fail("file", f"{path} with arrays of Python objects", "arrays of numbers only") from error
-    except DAMAGE as error:
-        raise fail("file", f"{path}, which is damaged ({error})", "a readable npz file") from error
-    # Members that are not arrays come back as bytes.
-    return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
-
-
 def _features(found: dict[str, np.ndarray], suffix: str, readout: str) -> tuple[PathFeatures, tuple[int, ...] | None]:
     """Features of the training (no suffix) or test examples, and the heads per layer where attention tells them."""
     if f"xi{suffix}" in found:
         xi = real_array(f"xi{suffix}", found[f"xi{suffix}"], ("example", "path", "feature"))
+        _check_size(f"xi{suffix}", *xi.shape)
         return PathFeatures.from_attentioned_inputs(xi), None
     prefix = f"attention{suffix}_"
     numbers = sorted(int(name[len(prefix) :]) for name in found if re.fullmatch(rf"{prefix}[1-9]\d*", name))
@@ -148,8 +116,18 @@ def _features(found: dict[str, np.ndarray], suffix: str, readout: str) -> tuple[
     # Checked here under the names the arrays have in the file; the library would call them x and attention[0].
     x = real_array(f"x{suffix}", found[f"x{suffix}"], ("example", "token", "feature"))
     attention = [attention_matrices(f"{prefix}{number}", found[f"{prefix}{number}"]) for number in numbers]
-    features = PathFeatures.from_attention(x, attention, readout)
-    return features, tuple(layer.shape[1] for layer in attention)
+    heads = tuple(layer.shape[1] for layer in attention)
+    _check_size(f"attention{suffix}", len(x), math.prod(heads), x.shape[2])
+    return PathFeatures.from_attention(x, attention, readout), heads
+
+
+def _check_size(name: str, examples: int, paths: int, features: int) -> None:
+    if paths > MOST_PATHS:
+        raise fail(name, f"{paths} paths, the product of the heads of all layers", f"at most {MOST_PATHS}")
+    # The attentioned inputs and a few copies of them.
+    check_memory(
+        name, f"{examples} examples of {paths} paths and {features} features", 4 * 8 * examples * paths * features
+    )
 
 
 def _names(found: dict[str, np.ndarray]) -> str:

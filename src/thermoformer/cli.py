@@ -23,10 +23,12 @@ from ._terminal import (
     folder_for_results,
     messages,
     plain_errors,
-    quick_end,
+    refuse_foreign,
+    run_command,
     screen,
     stop,
 )
+from ._validation import nonnegative_integer
 
 app = typer.Typer(
     add_completion=False,
@@ -36,10 +38,9 @@ app = typer.Typer(
 )
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the command line."""
-    with quick_end():
-        app()
+    run_command(app)
 
 
 @app.callback()
@@ -82,7 +83,9 @@ def reproduce(
             return
         if name not in EXPERIMENTS:
             stop(f"experiment: got {name!r}; expected one of {', '.join(EXPERIMENTS)}", BAD_INPUT)
+        nonnegative_integer("seed", seed)
         folder_for_results(folder)
+        refuse_foreign(folder / f"{name.replace('-', '_')}.html")
         with console_progress(messages) as progress:
             where = Executor(executor, workers, cluster)
             given = {"quick": quick, "seed": seed, "train": train, "executor": where, "progress": progress}
@@ -97,6 +100,7 @@ def demo(
     """Run the quick size of one experiment of each theory, and write one page about both."""
     with plain_errors(kept=out):
         folder_for_results(out)
+        refuse_foreign(out / "index.html")
         from .experiments import console_progress, run_demo
 
         with console_progress(messages) as progress:
@@ -167,10 +171,13 @@ def orbit(
     with plain_errors(), messages.status("Running"):
         if out is not None:
             file_for_results(out)
-        from ._dynamics_report import mean_field, orbit_report, orbit_tables, write_orbit
+        from ._dynamics_report import check_sizes, mean_field, orbit_report, orbit_tables, refuse_no_orbit, write_orbit
         from .dynamics import orbit as run_orbit
 
+        if out is not None:
+            refuse_no_orbit(out)
         model, start = mean_field(features, beta=beta, gamma=gamma, epsilon=epsilon, context=context)
+        check_sizes(model, steps=steps, transient=transient, kept=steps)
         found = run_orbit(model, start, steps=steps, transient=transient)
         report = orbit_report(model, found, transient)
         if out is not None:
@@ -194,11 +201,13 @@ def lyapunov(
 ) -> None:
     """Lyapunov exponents, regime and period of the mean-field map of your own features."""
     with plain_errors(), messages.status("Running"):
-        from ._dynamics_report import mean_field, regime_report, regime_tables
+        from ._dynamics_report import check_sizes, mean_field, regime_report, regime_tables
         from .dynamics import regime
 
         model, start = mean_field(features, beta=beta, gamma=gamma, epsilon=epsilon, context=context)
         count = model.dimension if k is None else k
+        others = {"confirm": confirm, "longest_period": longest_period}
+        check_sizes(model, directions=count, steps=steps, transient=transient, **others)
         verdict = regime(
             model, start, steps=steps, transient=transient, k=count, longest_period=longest_period, confirm=confirm
         )
@@ -213,7 +222,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the s
 
 @sweeps.command()
 def status(folder: Folder, as_json: AsJson = False) -> None:
-    """How far a sweep is, who is writing to it, and why points failed."""
+    """Show how far a sweep is, who is writing to it, why points failed and which are damaged."""
     with plain_errors():
         from ._sweep_report import sweep_report, sweep_tables
         from .sweeps import SweepStore
@@ -236,6 +245,7 @@ def show(
         from .sweeps import SweepStore
 
         store, stem = SweepStore(folder), out or folder / "figure"
+        refuse_foreign(*(stem.with_name(stem.name + end) for end in (".png", ".svg")), stem.with_suffix(".html"))
         if live:
             with messages.status("Drawing") as line:
                 page = follow(
@@ -265,7 +275,7 @@ def resume(
         bool, typer.Option("--accept-changes", help="Go on though function, arguments or versions have changed.")
     ] = False,
 ) -> None:
-    """Go on with a sweep from its folder: what is done is not done again."""
+    """Continue a sweep from its folder: runs the points that are not done, and those that are damaged."""
     with plain_errors(kept=folder):
         from ._sweep_report import sweep_report, sweep_tables
         from .experiments import console_progress
@@ -310,6 +320,7 @@ def train(
     folder = out or Path("results") / f"train-{task}"
     with plain_errors(kept=folder):
         folder_for_results(folder)
+        refuse_foreign(folder / "record.json")
         layers = None if heads is None else _numbers("heads", heads, int)
 
         from ._training_report import training_tables
@@ -399,7 +410,7 @@ def cite() -> None:
 
 def _show(report: dict[str, Any], tables: Callable[[dict[str, Any]], Iterable[Table]], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(report, ensure_ascii=False, allow_nan=False))
+        typer.echo(json.dumps(report, allow_nan=False))
         return
     for table in tables(report):
         screen.print(table)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import http.client
 import socket
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -13,9 +15,10 @@ import pytest
 from explorer_process import Explorer, explorer
 from typer.testing import CliRunner
 
+import thermoformer
 from thermoformer.app import Place, place_for
+from thermoformer.app import guard as guards
 from thermoformer.app.guard import LARGEST_BODY, Guard
-from thermoformer.app.server import until_left
 from thermoformer.cli import app
 
 pytest.importorskip("marimo", reason="needs the extra `app`")
@@ -25,6 +28,16 @@ pytest.importorskip("marimo", reason="needs the extra `app`")
 def running():
     with explorer() as here:
         yield here
+        code, printed = here.stop()
+        assert code == 0 and "Traceback" not in printed, printed
+
+
+@pytest.fixture(scope="module")
+def with_token():
+    with explorer("--host", "0.0.0.0") as here:
+        yield here
+        code, printed = here.stop()
+        assert code == 0 and "Traceback" not in printed, printed
 
 
 def ask(here: Explorer, method: str = "GET", path: str = "/", body: bytes | None = None, **headers: str):
@@ -138,7 +151,24 @@ def test_pages_open_while_others_come_and_go():
     assert code == 0 and "Traceback" not in printed, printed
 
 
-def test_a_page_left_in_mid_sentence_is_no_fault():
+def refused(application, scope=None, receive=None):
+    """What a guard of an application sends for a request: the messages."""
+    sent = []
+
+    async def nothing():
+        return {"type": "http.request", "body": b""}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [(b"host", b"h:1")]} | (
+        scope or {}
+    )
+    asyncio.run(Guard(application, ["h:1"])(scope, receive or nothing, send))
+    return sent
+
+
+def test_a_page_closed_while_it_is_answered_is_no_error(caplog):
     async def speak(scope, receive, send):
         if scope["says"]:
             with suppress(OSError):
@@ -155,26 +185,172 @@ def test_a_page_left_in_mid_sentence_is_no_fault():
     async def there():
         return {"type": "websocket.receive", "text": "..."}
 
+    scope = {"type": "websocket", "path": "/ws", "headers": [(b"host", b"h:1")]}
     for says, receive in ((True, there), (False, left)):
-        asyncio.run(until_left(speak, {"type": "websocket", "says": says}, receive, closed))
-    with pytest.raises(RuntimeError, match="nobody there"):
-        asyncio.run(until_left(speak, {"type": "websocket", "says": False}, there, closed))
+        asyncio.run(Guard(speak, ["h:1"])(scope | {"says": says}, receive, closed))
+    assert not caplog.records
+    asyncio.run(Guard(speak, ["h:1"])(scope | {"says": False}, there, closed))
+    assert caplog.messages == ["websocket /ws failed: RuntimeError('nobody there')"]
 
 
-def test_beyond_this_machine_only_with_a_token():
-    with explorer("--host", "0.0.0.0") as here:
-        address, token = here.link.split("?access_token=")
-        assert address == f"http://127.0.0.1:{here.port}/" and len(token) == 32
-        status, page, _ = ask(here)
-        assert status in (302, 303, 307, 401) and "thermoformer explorer" not in page
-        status, page, answer = ask(here, path=f"/?access_token={token}")
-        cookie = answer.getheader("set-cookie")
-        assert status == 303 and answer.getheader("location") == "/" and cookie is not None
-        assert ask(here, Cookie=cookie.split(";")[0])[0] == 200
-        own = f"http://127.0.0.1:{here.port}"
-        assert ask(here, path="/ws?session_id=s_abc123", Origin=own, **WEBSOCKET)[0] != 101
-        assert ask(here, path=f"/?access_token={token}", Origin="http://elsewhere.example")[0] == 403
-        assert ask(here, path="/?access_token=" + "0" * 32)[0] != 200
+def test_errors_and_interruptions_are_one_line(caplog):
+    async def broken(scope, receive, send):
+        raise TypeError("a bug\x1b[31m")
+
+    async def interrupted(scope, receive, send):
+        raise asyncio.CancelledError
+
+    start, body = refused(broken)
+    assert start["status"] == 400 and b"cannot answer" in body["body"]
+    assert caplog.messages == ["GET / failed: TypeError('a bug\\x1b[31m')"] and caplog.records[0].exc_info is None
+    assert refused(interrupted)[0]["status"] == 503 and len(caplog.records) == 1
+
+
+def test_beyond_this_machine_only_with_a_token(with_token):
+    here = with_token
+    address, token = here.link.split("?access_token=")
+    assert address == f"http://127.0.0.1:{here.port}/" and len(token) == 32
+    status, page, _ = ask(here)
+    assert status == 401 and "thermoformer explorer" in page and "__MARIMO" not in page
+    status, page, answer = ask(here, path=f"/?learning.width=20&access_token={token}")
+    cookie = answer.getheader("set-cookie")
+    assert status == 303 and answer.getheader("location") == "/?learning.width=20" and cookie is not None
+    assert "HttpOnly" in cookie and token not in cookie
+    status, page, _ = ask(here, Cookie=cookie.split(";")[0])
+    assert status == 200 and "__MARIMO" in page
+    own = f"http://127.0.0.1:{here.port}"
+    assert ask(here, path="/ws?session_id=s_abc123", Origin=own, **WEBSOCKET)[0] != 101
+    assert ask(here, path=f"/?access_token={token}", Origin="http://elsewhere.example")[0] == 403
+
+
+@pytest.mark.parametrize("token", ["0" * 32, "", "%C3%A9", "%FF", "%00", "a" * 5000])
+def test_wrong_tokens_are_refused(with_token, token):
+    assert ask(with_token, path=f"/?access_token={token}")[0] == 401
+    cookie = f"thermoformer_{with_token.port}={token}"
+    assert ask(with_token, path="/manifest.json", Cookie=cookie)[0] == 401
+    assert ask(with_token, Authorization="Bearer é")[0] == 401
+    assert ask(with_token, "POST", "/auth/login", body=f"password={token}".encode())[0] == 404
+
+
+def test_half_sent_requests_without_a_token_are_answered_and_closed(with_token):
+    """Nothing of their bodies is kept: each is refused by its head."""
+    host, size = f"127.0.0.1:{with_token.port}", 2**20
+    pages = []
+    for path, status in (("/auth/login", b"404"), ("/api/kernel/function_call", b"401")):
+        page = socket.create_connection(("127.0.0.1", with_token.port), timeout=30)
+        head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {2 * size}\r\n\r\n"
+        with suppress(ConnectionError):
+            page.sendall(head.encode() + b"a" * size)
+        assert status in page.recv(100)
+        pages.append(page)
+    for page in pages:
+        with closing(page), suppress(ConnectionError):
+            while page.recv(1000):
+                pass
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "GET / HTTP/9.9\r\n\r\n",
+        "\x16\x03\x01",
+        "POST /api/kernel/instantiate HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "POST /api/kernel/instantiate HTTP/1.1\r\nHost: HOST\r\nContent-Length: 1\r\n\r\n\xff",
+        "POST /api/kernel/function_call HTTP/1.1\r\nHost: HOST\r\nContent-Length: 9\r\n\r\n{",
+        "GET /?access_token=%C3%A9&file=%00 HTTP/1.1\r\nHost: HOST\r\n\r\n",
+        "GET /ws?session_id=s_abc125 HTTP/1.1\r\nHost: HOST\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        "GET /@file/-1-a.png HTTP/1.1\r\nHost: HOST\r\nRange: bytes=\xe9\r\n\r\n",
+    ],
+)
+def test_malformed_requests_leave_the_page_as_it_is(running, request_text):
+    """That they print no traceback is checked when the explorer of these tests stops."""
+    with socket.create_connection(("127.0.0.1", running.port), timeout=1) as page:
+        page.sendall(request_text.replace("HOST", f"127.0.0.1:{running.port}").encode("latin-1"))
+        with suppress(TimeoutError, ConnectionError):
+            page.recv(1000)
+    assert ask(running)[0] == 200
+
+
+def test_the_page_names_no_folder_of_this_machine(running):
+    page = ask(running)[1].replace("%2F", "/")
+    assert '"filename": "explorer.py"' in page
+    # Whether installed or in a checkout: the folder of the library and each one above it.
+    folders = [str(folder) for folder in Path(thermoformer.__file__).parents if len(folder.parts) > 2]
+    assert folders and not [folder for folder in folders if folder in page]
+    assert "file:///" not in page
+
+
+@pytest.fixture
+def limited(monkeypatch):
+    """A small server on the explorer's connections, with time limits of a fraction of a second: its port."""
+    import uvicorn
+
+    from thermoformer.app import connections
+
+    monkeypatch.setattr(connections, "REQUEST_TIME", 0.3)
+    monkeypatch.setattr(connections, "ANSWERED_TIME", 0.1)
+    monkeypatch.setattr(connections, "MOST_WAITING", 3)
+
+    async def application(scope, receive, send):
+        if scope["path"] == "/body":
+            with suppress(Exception):
+                while (await receive()).get("more_body"):
+                    pass
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(application, http=connections.Connection, log_level="error", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield listening.getsockname()[1]
+    server.should_exit = True
+    thread.join()
+    listening.close()
+
+
+def opened(port: int, text: str) -> socket.socket:
+    page = socket.create_connection(("127.0.0.1", port), timeout=20)
+    page.sendall(text.encode())
+    return page
+
+
+def ended(page: socket.socket) -> bytes:
+    """What a connection still receives until it is closed by the other side."""
+    got = b""
+    with closing(page), suppress(ConnectionError):
+        while piece := page.recv(1000):
+            got += piece
+    return got
+
+
+def test_slow_requests_are_closed(limited):
+    asked = "HTTP/1.1\r\nHost: h\r\n"
+    assert b"200" not in ended(opened(limited, "GET / HT"))
+    assert b"200" not in ended(opened(limited, f"POST /body {asked}Content-Length: 5\r\n\r\nab"))
+    # Answered before all of its body has come.
+    assert b"200" in ended(opened(limited, f"POST / {asked}Content-Length: 5\r\n\r\nab"))
+    # Several requests over one connection have a time limit each.
+    page = opened(limited, f"GET / {asked}\r\n")
+    for _ in range(3):
+        assert b"200" in page.recv(1000)
+        time.sleep(0.2)
+        page.sendall(f"GET / {asked}\r\n".encode())
+    page.close()
+
+
+def test_of_too_many_waiting_connections_the_oldest_is_closed(limited, monkeypatch):
+    from thermoformer.app import connections
+
+    monkeypatch.setattr(connections, "REQUEST_TIME", 30.0)
+    pages = [opened(limited, "GET") for _ in range(3)]
+    last = opened(limited, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    assert b"200" in last.recv(1000) and ended(pages[0]) == b""
+    for page in (*pages[1:], last):
+        page.close()
 
 
 def test_places():
@@ -207,20 +383,21 @@ def test_the_command_says_what_is_wrong(running):
         assert result.exit_code == 2 and words in result.output, result.output
 
 
-def test_bodies_without_a_length_are_counted():
+def test_bodies_without_a_length_are_counted(monkeypatch):
     """Pieces beyond the limit never reach the page's server."""
     got = []
 
     async def application(scope, receive, send):
         while (message := await receive())["type"] == "http.request":
             got.append(len(message["body"]))
+        raise RuntimeError("the page's server was left alone")
 
-    async def receive():
+    async def pieces():
         return {"type": "http.request", "body": bytes(2**20), "more_body": True}
 
-    async def send(message):
-        pass
-
-    scope = {"type": "http", "method": "POST", "path": "/api/kernel/function_call", "headers": [(b"host", b"h:1")]}
-    asyncio.run(Guard(application, ["h:1"])(scope, receive, send))
-    assert sum(got) == LARGEST_BODY
+    scope = {"method": "POST", "path": "/api/kernel/function_call"}
+    start, _ = refused(application, scope, pieces)
+    assert start["status"] == 413 and sum(got) == LARGEST_BODY
+    got.clear()
+    monkeypatch.setattr(guards, "LARGEST_TOTAL", 2**21)
+    assert refused(application, scope, pieces)[0]["status"] == 503 and sum(got) == 2**21

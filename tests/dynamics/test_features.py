@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
 from thermoformer.dynamics.features import Features
+from thermoformer.dynamics.meanfield import MeanField
 from thermoformer.dynamics.site_classes import all_signs, odd_subsets
 
 ROLES = ("o", "v", "q", "k")
@@ -306,28 +308,51 @@ def test_damaged_files_are_named(tmp_path):
     refuse("without semantic_bits", semantic_bits=None)
     refuse("semantic_bits: got", semantic_bits=np.array(2.5))
     refuse("pattern_o: got shape", semantic_bits=np.array(6))
-    refuse("unreadable 'pattern_v'", pattern_v=np.array([[1, None]], object))
+    refuse("pattern_v.npy, an array of Python objects", pattern_v=np.array([[1, None]], object))
     refuse("an entry of 0.5; expected entries", pattern_k=np.full((2, 5), 0.5))
     refuse("NaN", pattern_k=np.full((2, 5), np.nan))
     refuse("agree with o and v", pattern_k=np.ones((3, 5)))
-    refuse("positional_bits", positional_bits=np.array(1))
+    for bits in (1, np.nan, np.inf, 1j, "x"):
+        refuse("positional_bits: got", positional_bits=np.array(bits))
     refuse("fractions", fractions=np.array([0.5, 0.5]))
     path.write_bytes(b"not an archive")
-    with pytest.raises(ValueError, match="no NumPy archive"):
+    with pytest.raises(ValueError, match="not an npz file, or a damaged one"):
         Features.load(path)
     with open(path, "wb") as file:
         np.save(file, np.ones(3))
-    with pytest.raises(ValueError, match="a single array"):
+    with pytest.raises(ValueError, match="not an npz file, or a damaged one"):
         Features.load(path)
-    with pytest.raises(FileNotFoundError, match=r"path: got '.*absent.npz' \(No such file or directory\); expected"):
+    with pytest.raises(FileNotFoundError, match=r"path: got .*absent.npz, which is not there; expected"):
         Features.load(tmp_path / "absent.npz")
-    with pytest.raises(IsADirectoryError, match=r"path: got .* \(Is a directory\); expected a NumPy archive"):
+    with pytest.raises(OSError, match=r"path: got .*, which is a folder; expected an npz file"):
         Features.load(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"path: got .* \(No such file or directory\); expected a file in"):
         Features.paper().save(tmp_path / "no" / "folder.npz")
     for table in ("none", tmp_path):
-        with pytest.raises(OSError, match=r"table: got .* \(.* directory\); expected the text of a table or a path"):
+        with pytest.raises(OSError, match=r"table: got .*, which is .*; expected the text of a table or a path"):
             Features.from_table(table)
+    path.write_bytes(b"o \xff\n")
+    with pytest.raises(ValueError, match=r"table: got .*, which is not text in UTF-8 \(byte 2\)"):
+        Features.from_table(path)
+
+
+def test_damaged_bytes_are_refused_or_harmless(tmp_path):
+    path = tmp_path / "features.npz"
+    features = Features.from_patterns(patterns(bits=2), fractions=[0.25, 0.75])
+    features.save(path)
+    content = path.read_bytes()
+    for place in range(0, len(content), 5):
+        flipped = bytes([content[place] ^ (1 << place % 8)])
+        for damaged in (content[:place], content[:place] + flipped + content[place + 1 :]):
+            path.write_bytes(damaged)
+            with suppress(ValueError):
+                np.testing.assert_array_equal(Features.load(path).signs, features.signs)
+
+
+def test_many_positional_bits_do_not_ask_for_an_endless_context():
+    one, bits = ({role: np.ones((1, size)) for role in ROLES} for size in (3, 40))
+    with pytest.raises(ValueError, match="context: got 1099511627776; expected at most 65536"):
+        MeanField(Features.from_patterns(one, bits), beta=1.2, gamma=220.0, epsilon=0.02)
 
 
 def test_tables_with_heads_and_from_files(tmp_path):

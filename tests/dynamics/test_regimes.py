@@ -16,13 +16,29 @@ from thermoformer.dynamics import (
     bifurcation_point,
     find_cycle,
     lifetime,
+    lyapunov_spectrum,
     orbit,
     orbit_statistics,
+    phase_diagram,
     power_spectrum,
     regime,
     regime_names,
 )
+from thermoformer.dynamics.cycles import _multipliers
 from thermoformer.dynamics.regimes import REGIMES, classify
+
+GOLDEN = 2 * np.pi * (np.sqrt(5) - 1) / 2
+SHORT = {"steps": 2000, "transient": 1000}
+
+
+def rotated(x, angle):
+    cosine, sine = jnp.cos(angle), jnp.sin(angle)
+    return jnp.array([cosine * x[0] - sine * x[1], sine * x[0] + cosine * x[1]])
+
+
+def on_circle(x, angle, radius=1.0):
+    """A rotation that attracts to a circle."""
+    return rotated(x, angle) * radius / jnp.sqrt(jnp.sum(x**2))
 
 
 def paper(beta: float) -> MeanField:
@@ -106,6 +122,126 @@ def test_multipliers_are_the_exponents_of_a_cycle(window):
     assert cycle.stable and cycle.error < 1e-12
     found = regime(paper(1.27), cycle.state, steps=2800, transient=2800, k=3)
     np.testing.assert_allclose(np.log(np.abs(cycle.multipliers[:3])) / 28, found.exponents, atol=2e-3)
+
+
+def test_small_multipliers_are_right_or_flagged():
+    """The truth has 320 digits. What is below it in float64 is 0, and its exponent −inf."""
+    start = orbit(paper(2.8), paper(2.8).window(), steps=1, transient=20_003).final_state
+    cycle = find_cycle(paper(2.8), start, 24)
+    truth = [-0.07503754, -0.57137961, -0.74814245, -1.09429, -2.3922, -2.5386]  # and −13.94, −15.03, ...
+    np.testing.assert_allclose(cycle.exponents[:6], truth, atol=3e-3)
+    np.testing.assert_allclose(cycle.exponents[:4], truth[:4], atol=1e-5)
+    assert np.isneginf(cycle.exponents[6:]).all() and not cycle.multipliers[6:].any()
+    np.testing.assert_allclose(np.abs(cycle.multipliers), np.exp(24 * cycle.exponents), rtol=1e-9)
+    # The spectrum of the orbit says the same, by another way.
+    spectrum = lyapunov_spectrum(paper(2.8), start, steps=2400, transient=480)
+    np.testing.assert_allclose(spectrum.exponents, cycle.exponents, atol=3e-3)
+    assert "exponent" in cycle.to_xarray()
+
+
+def test_products_of_steep_steps():
+    """Powers of two in a basis of whole numbers are exact in float64, far below the rounding of their product."""
+    middle = np.zeros((4, 4))
+    middle[0, 0], middle[3, 3] = 1.0, -(2.0**-20)
+    middle[1:3, 1:3] = 2.0**-10 * np.array([[0.0, -1.0], [1.0, 0.0]])
+    basis = np.kron([[1, 1], [1, -1]], [[1, 1], [1, -1]])  # a Hadamard matrix
+    multipliers, exponents = _multipliers(np.repeat((basis @ middle @ basis.T / 4)[None], 9, axis=0))
+    np.testing.assert_allclose(exponents, np.log(2) * np.array([0, -10, -10, -20]), atol=1e-8)
+    np.testing.assert_allclose(multipliers[[0, 3]], [1.0, -(2.0**-180)], rtol=1e-7)
+    np.testing.assert_allclose(sorted(multipliers[1:3].imag), [-(2.0**-90), 2.0**-90], rtol=1e-7)
+    # In an oblique basis rounding takes the last one, without a step in which it is all that is left.
+    basis = np.array([[1, 2, 3, 1], [0, 1, 4, 2], [0, 0, 1, 5], [0, 0, 0, 1]])
+    basis = basis @ np.array([[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 1, 1]])
+    oblique = basis @ middle @ np.round(np.linalg.inv(basis))
+    multipliers, exponents = _multipliers(np.repeat(oblique[None], 9, axis=0))
+    np.testing.assert_allclose(exponents[:3], np.log(2) * np.array([0, -10, -10]), atol=1e-6)
+    assert np.isneginf(exponents[3]) and multipliers[3] == 0
+
+
+@pytest.mark.parametrize("distance", [1e-6, 1e-10, 1e-12])
+def test_cycles_that_almost_exist(distance):
+    """Beside a fold there is a pair of cycles on one side and none on the other."""
+    parabola = DiscreteMap(lambda x, c: x + x**2 + c, {"c": 0.0})
+    found = find_cycle(parabola.replace(c=-distance), -0.01, 1)
+    assert found.state[0] == pytest.approx(-np.sqrt(distance)) and found.stable
+    logistic = DiscreteMap(lambda x, r: r * x * (1 - x), {"r": 1 + np.sqrt(8)})
+    real = find_cycle(logistic.replace(r=1 + np.sqrt(8) + distance), 0.514, 3)
+    assert abs(real.multipliers[0] - 1) == pytest.approx(16.65 * np.sqrt(distance), rel=0.02)
+    for model, start, period in (
+        (parabola.replace(c=distance), 0.01, 1),
+        (parabola.replace(c=distance), -0.3, 1),
+        (logistic.replace(r=1 + np.sqrt(8) - distance), 0.514, 3),
+    ):
+        with pytest.raises(NoCycleError, match=f"found no cycle of period {period} near it"):
+            find_cycle(model, start, period)
+
+
+def test_no_cycle_where_all_points_stay():
+    """A cycle among many others cannot be told from a drift below rounding."""
+    for step, period in ((lambda x: x + 0.0, 1), (lambda x: x + 1e-17, 1), (lambda x: -x, 2)):
+        with pytest.raises(NoCycleError, match="a multiplier is 1 within 0, too close"):
+            find_cycle(step, 0.5, period)
+
+
+def test_branching_is_found_where_the_multiplier_is_1():
+    """The cycle is certain at both ends of the bracket, and not at the point between."""
+    pitchfork = DiscreteMap(lambda x, r: 0.3 + r * (x - 0.3) - (x - 0.3) ** 3, {"r": 0.5})
+    found = bifurcation_point(pitchfork, 0.35, "r", (0.5, 1.4), 1)
+    assert found.value == pytest.approx(1.0, abs=1e-9) and found.kind == "fold or branching"
+
+
+def test_a_ghost_is_not_a_cycle():
+    """Just before the 3-cycle is born, orbits linger where it will be."""
+    before = DiscreteMap(lambda x, r: r * x * (1 - x), {"r": 1 + np.sqrt(8) - 1e-9})
+    ghost = regime(before, 0.5)
+    assert (ghost.name, ghost.period) == ("undecided", None)
+    assert "comes close after 3 steps" in ghost.reason and "find_cycle(model, final_state, 3)" in ghost.reason
+    assert find_cycle(before, ghost.final_state, 3, throw=False) is None
+    assert regime(before.replace(r=1 + np.sqrt(8) + 1e-4), 0.5).period == 3
+
+
+def test_chaos_beside_tori_is_chaos():
+    """Exponents that are found in any order: the largest decides."""
+
+    def product(x):
+        parts = on_circle(x[:2], GOLDEN), on_circle(x[2:4], 2 * np.pi * np.sqrt(2)), 3.99 * x[4:] * (1 - x[4:])
+        return jnp.concatenate(parts)
+
+    assert regime(product, [1.0, 0.0, 1.0, 0.0, 0.3], **SHORT).name == "chaos"
+    driven = DiscreteMap(lambda x, r: jnp.array([0.5 * x[0] + x[1], r * x[1] * (1 - x[1])]), {"r": 4.0}, ("x", "y"))
+    assert regime(driven, [0.1, 0.3], **SHORT, k=1).name == "chaos"
+    found = phase_diagram(driven, [0.1, 0.3], {"r": [2.8, 3.2, 4.0]}, **SHORT, k=1)
+    assert regime_names(found).values.tolist() == ["fixed point", "periodic", "chaos"]
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e9])
+def test_orbits_of_any_size(scale):
+    logistic = DiscreteMap(lambda x, r, scale: r * x * (1 - x / scale), {"r": 3.0, "scale": scale})
+    found = phase_diagram(logistic, 0.3 * scale, {"r": [0.9, 2.8, 3.5, 3.83, 4.0]}, **SHORT)
+    assert found.period.values.tolist() == [1, 1, 4, 3, 0]
+    assert regime_names(found).values.tolist() == ["fixed point", "fixed point", "periodic", "periodic", "chaos"]
+
+
+def test_orbits_smaller_than_the_tolerance():
+    """A drift of 1e-10 a step is no fixed point, and a circle of radius 1e-10 is a torus."""
+    drift = regime(lambda x: x + 1e-10, 0.3, **SHORT)
+    assert (drift.name, drift.period) == ("undecided", None) and "drifts" in drift.reason
+    circle = DiscreteMap(lambda x, c: c + on_circle(x - c, GOLDEN, 1e-10), {"c": 0.0}, ("x", "y"))
+    for centre in (0.0, 1.0):
+        small = regime(circle.replace(c=centre), [centre + 1e-10, centre], **SHORT)
+        assert (small.name, small.period) == ("quasi-periodic", None)
+
+
+def test_undecided_for_good_says_so():
+    """No longer orbit decides these: the reason names them, and what to do."""
+    rigid = regime(
+        lambda x: jnp.concatenate([rotated(x[:2], GOLDEN), rotated(x[2:], 2.0)]), [1.0, 0.0, 0.5, 0.0], **SHORT
+    )
+    assert rigid.name == "undecided" and rigid.reason.startswith("3 exponents are 0") and "rigid" in rigid.reason
+    almost = DiscreteMap(lambda x: on_circle(x, 2 * np.pi * (1 / 3 + 1e-4)), {}, ("x", "y"))
+    found = regime(almost, [1.0, 0.0], **SHORT)
+    assert found.name == "undecided" and "fraction of denominator 3;" in found.reason
+    assert find_cycle(almost, found.final_state, 3, throw=False) is None
 
 
 def test_supertransient_ends_in_a_cycle(window):

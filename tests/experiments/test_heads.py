@@ -5,18 +5,23 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
+import warnings
+from contextlib import suppress
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
+from safetensors.torch import load_file
 from tiny_models import HEADS, LAYERS, WORDS, tiny_folder, tiny_model, without_speed
 from transformers import AutoModel, AutoTokenizer, T5Config
 
-from thermoformer.experiments import heads_inputs
-from thermoformer.experiments.heads import curve_rows, run_heads
+from thermoformer.experiments import heads
+from thermoformer.experiments.heads import FILES, curve_rows, run_heads
 from thermoformer.experiments.heads_inputs import class_places, examples_for, load_model, read_task
-from thermoformer.transformers import adapter_for, load_pruned, own_accuracy, perplexity, probe_accuracy
-from thermoformer.transformers.curves import draw
+from thermoformer.transformers import adapter_for, load_pruned, own_accuracy, perplexity, pretrained, probe_accuracy
+from thermoformer.transformers.curves import _Points, draw
 
 COUNT = LAYERS * HEADS
 
@@ -207,8 +212,8 @@ def test_a_body_without_a_pooling_layer_gets_no_random_one(folder, tmp_path):
         ({"task": "imdb"}, ValueError, "task: got 'imdb'; expected trec, sst2, a file that ends in .tsv"),
         ({"task": "text"}, ValueError, "task: got 'text' without a file"),
         ({"file": "a.txt"}, ValueError, "file: got a.txt beside the task"),
-        ({"task": "none.tsv"}, FileNotFoundError, "path: got none.tsv, which does not exist"),
-        ({"task": "none.txt"}, FileNotFoundError, "path: got none.txt, which does not exist"),
+        ({"task": "none.tsv"}, FileNotFoundError, "path: got none.tsv, which is not there"),
+        ({"task": "none.txt"}, FileNotFoundError, "path: got none.txt, which is not there"),
         ({"length": 33}, ValueError, "length: got 33; expected at most 32 tokens, as the model reads"),
         ({"model": "./nowhere"}, FileNotFoundError, "model: got ./nowhere, which is no folder"),
         ({"device": "cuda"}, ValueError, "device: got cuda; expected cpu"),
@@ -270,19 +275,109 @@ def test_folders_that_hold_no_model(folder, tmp_path, monkeypatch):
     config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}
     (tmp_path / "code" / "config.json").write_text(json.dumps(config))
     (tmp_path / "code" / "own.py").write_text("raise SystemExit('code of a model was run')")
-    refused(tmp_path / "code", "model: got .*code, which could not be read")
-    # A name that is no folder is looked for on the hub.
-    asked = []
+    refused(tmp_path / "code", "model: got one of type 'own'; expected one of the families")
 
-    def hub(name, **options):
-        asked.append((name, options))
+    # A name that is no folder is looked for on the hub.
+    def hub(name, file, **options):
         raise OSError("no such model\non the hub")
 
-    monkeypatch.setattr(heads_inputs.transformers.AutoConfig, "from_pretrained", hub)
+    monkeypatch.setattr(pretrained, "cached_file", hub)
     refused(
         "someone/some-model", r"model: got someone/some-model, which could not be read; .*\(no such model on the hub\)"
     )
-    assert asked == [("someone/some-model", {"trust_remote_code": False})]
+
+
+# What an odd entry may be, of every type of JSON.
+ODD = [None, True, 0, -1, 3, 2.5, float("inf"), 10**12, "odd", "someone/kernel", [], [1], {}, {"a": [None]}]
+
+
+@pytest.mark.parametrize(("name", "task"), [("BERT", "ForSequenceClassification"), ("Llama", "ForCausalLM")])
+def test_odd_entries_of_a_configuration_are_refused_or_harmless(tmp_path, name, task):
+    place = tiny_folder(tmp_path, name, task) / "config.json"
+    whole = json.loads(place.read_text())
+    entries = [*whole, "attn_implementation", "dtype", "torch_dtype", "num_labels", "rope_scaling", "layer_types"]
+    for number, entry in enumerate(entries):
+        # Each entry with some of the values, and each value with some of the entries: all pairs take minutes.
+        for value in ODD[number % 7 :: 7]:
+            place.write_text(json.dumps(whole | {entry: value}))
+            with suppress(ValueError, FileNotFoundError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                load_model(tmp_path, language=name == "Llama")
+
+
+def test_damaged_files_of_a_model_are_refused_or_harmless(folder, tmp_path):
+    shutil.copytree(folder / "bert", tmp_path / "bert")
+    for file in sorted((tmp_path / "bert").iterdir()):
+        whole = file.read_bytes()
+        for place in range(0, min(len(whole), 3000), 250):
+            flipped = bytes([whole[place] ^ (1 << place % 7)])
+            for damaged in (whole[:place], whole[:place] + flipped + whole[place + 1 :]):
+                file.write_bytes(damaged)
+                with suppress(ValueError, FileNotFoundError):
+                    load_model(tmp_path / "bert", language=False)
+        file.write_bytes(whole)
+    load_model(tmp_path / "bert", language=False)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "{}", "[]", '["a"]', "[[1, 2], [3]]", "[[1, 2, 3]]", "[1]", "[[null, 1]]"]
+)
+def test_a_damaged_point_of_a_comparison_is_named(tmp_path, content):
+    points = _Points(tmp_path, ["settings"])
+    assert points("random order", 0, (2,), lambda: [[0, 1], [2, 3]]) == [[0, 1], [2, 3]]
+    assert points("random order", 0, (2,), lambda: pytest.fail("computed again")) == [[0, 1], [2, 3]]
+    (file,) = tmp_path.rglob("*.json")
+    file.write_text(content)
+    with pytest.raises(ValueError, match="random-order-0.json"):
+        points("random order", 0, (2,), list)
+
+
+def test_only_safetensors_are_read_whatever_the_folder_says(folder, tmp_path, monkeypatch):
+    def refused(message, **entries):
+        (place / "config.json").write_text(json.dumps(whole | entries))
+        with pytest.raises(ValueError, match=message):
+            load_model(place, language=False)
+
+    place = tmp_path / "bert"
+    shutil.copytree(folder / "bert", place)
+    whole = json.loads((place / "config.json").read_text())
+    weights = load_file(place / "model.safetensors")
+    monkeypatch.setattr(torch, "load", lambda *given, **options: pytest.fail("weights were unpickled"))
+    # Other entries that lead to other weights, or to code on the hub, also inside of other configurations.
+    refused("config.json: got an entry 'transformers_weights'", transformers_weights="adapter_model.bin")
+    refused("config.json: got an entry 'quantization_config'", text_config={"quantization_config": {"bits": 8}})
+    refused("config.json: got attn_implementation = 'org/kernel'", attn_implementation="org/kernel")
+    refused(
+        "config.json: got _attn_implementation = 'org/kernel'", inner=[{"_attn_implementation": {"": "org/kernel"}}]
+    )
+    refused("config.json: got num_hidden_layers = 1000000000; expected at most 1000", num_hidden_layers=10**9)
+    (place / "model.safetensors").rename(place / "model-1.safetensors")
+    torch.save(weights, place / "pytorch_model.bin")
+    refused("model: got .*bert, which could not be read; .*there is no model.safetensors")
+    (place / "pytorch_model.bin").rename(place / "weights.bin")
+    index = place / "model.safetensors.index.json"
+    for name in ("weights.bin", "../bert/model-1.safetensors", str(place / "model-1.safetensors"), "..safetensors", 7):
+        index.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(weights, name)}))
+        refused("model.safetensors.index.json: got weights in .*; expected names of safetensors files beside it")
+    index.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(weights, "model-2.safetensors")}))
+    refused("there is no model-2.safetensors, which model.safetensors.index.json names")
+    # A whole index is read, with or without metadata.
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(weights, "model-1.safetensors")}))
+    (place / "config.json").write_text(json.dumps(whole))
+    model, _ = load_model(place, language=False)
+    expected, _ = load_model(folder / "bert", language=False)
+    assert all(torch.equal(tensor, expected.state_dict()[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", [*FILES, "pruned/notes.txt", "masked/notes.txt", "points"])
+def test_files_of_others_are_refused_before_anything_is_computed(folder, tmp_path, name, monkeypatch):
+    monkeypatch.setattr(heads, "read_task", lambda *given, **options: pytest.fail("work began"))
+    (tmp_path / "out" / name).parent.mkdir(parents=True)
+    (tmp_path / "out" / name).write_text("mine")
+    with pytest.raises(ValueError, match=r"(out|folder): got .*, (a file that thermoformer did not write|which)"):
+        run_heads(folder / "bert", tmp_path / "out", task=folder / "labelled.tsv", masked=True)
+    found = [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
+    assert found == [tmp_path / "out" / name] and found[0].read_text() == "mine"
 
 
 def test_a_file_in_the_place_of_the_folder_is_left(folder, tmp_path):

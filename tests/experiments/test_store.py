@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 import xarray as xr
 
+from thermoformer._files import write_netcdf
 from thermoformer.experiments import store
 
 
@@ -61,8 +62,8 @@ def test_a_file_of_another_config_is_set_aside_and_kept(tmp_path, dataset):
 def test_a_corrupt_or_foreign_file_is_refused_and_kept(tmp_path, dataset):
     corrupt, foreign = tmp_path / "corrupt.nc", tmp_path / "foreign.nc"
     corrupt.write_bytes(b"not netCDF")
-    dataset.to_netcdf(foreign, engine=store.ENGINE)
-    with pytest.raises(ValueError, match=r"out: got .*corrupt.nc, which cannot be read as netCDF"):
+    write_netcdf(dataset, foreign)
+    with pytest.raises(ValueError, match=r"out: got .*corrupt.nc, which is not a netCDF file, or a damaged one"):
         store.load(corrupt, "abc")
     with pytest.raises(ValueError, match=r"out: got .*foreign.nc, which no experiment wrote"):
         store.load(foreign, "abc")

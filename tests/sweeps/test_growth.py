@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from thermoformer.cli import app
 from thermoformer.figures import sweep_results
 from thermoformer.sweeps import Grid, StoreError, Sweep, SweepStore
+from thermoformer.sweeps.layout import seal
 
 HERE = Path(__file__).parents[1]
 GRID = {"a": [1.0, 2.0, 3.0], "b": [0, 1, 2, 3]}
@@ -173,20 +174,32 @@ def test_a_folder_does_not_decide_what_is_run(tmp_path):
     folder, proof = tmp_path / "s", tmp_path / "proof"
     Sweep(functions.nothing, {"a": [1]}, folder).run()
     file = folder / "sweep.json"
-    for name in ("thermoformer.sweeps.description:subprocess.run", "thermoformer.sweeps.store:os.remove", "os:remove"):
+    for name in ("thermoformer._files:subprocess.run", "thermoformer.sweeps.store:os.remove", "os:remove"):
         record = json.loads(file.read_text()) | {"function": name, "grid": {"args": [f"touch {proof}"]}}
-        file.write_text(json.dumps(record | {"fixed": {"shell": {"value": True}}}))
+        del record["checksum"]
+        file.write_bytes(seal(record | {"fixed": {"shell": {"value": True}}}))
         with pytest.raises(ValueError, match="function: got nothing; expected the function of this sweep by name"):
             Sweep.from_store(folder)
     assert not proof.exists()
 
 
-def test_a_damaged_chunk_is_named(tmp_path):
-    sweep = Sweep(functions.plain, GRID, tmp_path / "s", batch=2)
-    sweep.run()
-    (tmp_path / "s" / "data.zarr" / "status" / "c" / "0" / "1").write_bytes(b"\x01")
-    with pytest.raises(StoreError, match="status/c/0/1 of 1 bytes; expected 2"):
-        sweep.status()
+def test_attributes_stay_when_axes_grow(tmp_path):
+    """They do not change values either, as the `units` of a time or a `_FillValue` do in netCDF."""
+
+    def timed(a):
+        attributes = {"units": "days since 2000-01-01", "_FillValue": 2.0}
+        return xr.Dataset({"time": ("k", [float(a), 2.0], attributes)}, {"k": [5, 6]}, {"title": "timed"})
+
+    Sweep(timed, {"a": [1]}, tmp_path / "s").run()
+    found = Sweep(timed, {"a": [1, 3]}, tmp_path / "s").run()
+    assert found.time.values.tolist() == [[1.0, 2.0], [3.0, 2.0]] and found.attrs["title"] == "timed"
+    assert found.time.attrs["units"] == "days since 2000-01-01" and found.k.values.tolist() == [5, 6]
+
+
+def test_coordinates_must_be_the_same_at_all_points(tmp_path):
+    sweep = Sweep(lambda a: xr.Dataset({"x": ("k", [1.0, 2.0])}, {"k": [a, np.nan]}), {"a": [1.0, 2.0]}, tmp_path / "s")
+    assert sweep.run().status.values.tolist() == [1, 2]
+    assert "k: returned other values along this axis" in sweep.errors()[(2.0,)]
 
 
 def run_command(*arguments: str) -> tuple[int, str]:
@@ -215,10 +228,23 @@ def test_the_commands(tmp_path):
     assert code == 2 and "--accept-changes" not in text and "made with function sweep_functions:faulty" in text
     code, text = run_command("resume", folder, "--function", "sweep_functions:mended", "--retry", "--accept-changes")
     assert code == 0 and "8 (100.0 %)" in text
+    code, text = run_command("resume", folder, "--function", "..:x")
+    assert code == 2 and "function: got '..:x'; expected a function as module:name" in text
     code, text = run_command("status", str(tmp_path / "nowhere"))
     assert code == 2 and "expected a folder with a sweep in it" in text
     code, text = run_command("show", folder, "--result", "nothing")
     assert code == 2 and "result: got 'nothing'; expected one of" in text
+
+
+def test_errors_with_brackets_are_shown_as_they_are(tmp_path):
+    """rich would take them for the names of styles."""
+
+    def bracketed(a):
+        raise RuntimeError("[/x] of [red]")
+
+    Sweep(bracketed, {"a": [1]}, tmp_path / "s").run()
+    code, text = run_command("status", str(tmp_path / "s"))
+    assert code == 0 and "RuntimeError: [/x] of [red]" in text
 
 
 def test_a_picture_that_follows_a_sweep(tmp_path):

@@ -218,6 +218,8 @@ def test_seeds_follow_from_the_point(tmp_path):
         ({"grid": {"a": [1.0], "b": [0], "c": [1]}}, "grid: got 'c'; expected arguments of the function: a, b, seed"),
         ({"grid": {"a": [1.0]}}, "grid: got nothing for 'b'"),
         ({"grid": {"not a name": [1]}}, "grid: got 'not a name'"),
+        ({"grid": {"status": [1]}}, "grid: got an axis named 'status'; expected another name"),
+        ({"grid": {"seconds": [1]}}, "grid: got an axis named 'seconds'; expected another name"),
         ({"fixed": {"a": 1}}, "fixed: got a; expected names that are not in the grid"),
         ({"fixed": {"z": 1}}, "fixed: got 'z'"),
         ({"batch": 0}, "batch: got 0"),
@@ -272,7 +274,7 @@ def test_bad_runs_and_folders(tmp_path):
     with pytest.raises(StoreError, match="expected a folder with a sweep in it"):
         status_of(SweepStore(tmp_path / "nowhere"))
     (tmp_path / "s" / "sweep.json").write_text("{")
-    with pytest.raises(StoreError, match="which cannot be read"):
+    with pytest.raises(StoreError, match="sweep.json, which is damaged .it is not JSON"):
         sweep.run()
 
 
@@ -285,11 +287,47 @@ def test_results_that_do_not_fit(tmp_path):
     sweep = Sweep(growing, {"a": [1, 2, 3]}, tmp_path / "g")
     assert sweep.run().status.values.tolist() == [1, 1, 2]
     assert "other points returned float64(2,)" in sweep.errors()[(3,)]
-    with pytest.raises(ValueError, match="a result named 'status'"):
-        Sweep(lambda a: {"status": a}, {"a": [1]}, tmp_path / "r").run()
     nameless = Sweep(lambda a: a, {"a": [1]}, tmp_path / "n")
     nameless.run()
     assert "expected arrays or numbers by name" in nameless.errors()[(1,)]
+
+
+@pytest.mark.parametrize(
+    ("results", "axes", "message"),
+    [
+        ({"status": 1.0}, {}, "function: got a result named 'status'; expected another name"),
+        ({"a": 1.0}, {}, "function: got a result named 'a'; expected another name: an axis of the grid"),
+        *(
+            ({"x": 1.0, name: 2.0}, {}, "function: got a result named .* expected a name that a folder can have")
+            for name in ("", ".", "..", ".x", "x/y", "/x", "zarr.json", "x" * 300, "x\0", "\udcff", "x\n")
+        ),
+        ({"x": np.zeros(2), "x_0": 1.0}, {}, "axes.'x'.: got 'x_0'; expected names of axes that no result"),
+        ({"x": np.zeros(2)}, {"x": ("a",)}, "axes.'x'.: got 'a'; expected names of axes"),
+        ({"x": np.zeros((2, 2))}, {"x": ("k", "k")}, "axes.'x'.: got 'k'; expected names of axes"),
+        ({"x": np.zeros(2)}, {"x": ("k/l",)}, "axes.'x'.: got an axis named 'k/l'; expected a name"),
+        ({"x": np.zeros(2), "y": np.zeros(3)}, {"x": ("k",), "y": ("k",)}, "'k' of length 3; expected length 2"),
+        (xr.Dataset({"x": 1.0}, attrs={"seed": 5}), {}, "function: got an attribute 'seed'; expected another name"),
+    ],
+)
+def test_names_that_a_store_cannot_hold(tmp_path, results, axes, message):
+    """They are refused before anything is stored."""
+    sweep = Sweep(lambda a: results, {"a": [1]}, tmp_path / "s", axes=axes)
+    with pytest.raises(ValueError, match=message):
+        sweep.run()
+    assert sweep.status().done == 0 and list(sweep.dataset().data_vars) == ["seconds", "status"]
+
+
+def test_results_whose_names_become_equal_fail(tmp_path):
+    sweep = Sweep(lambda a: {1: 1.0, "1": 2.0}, {"a": [1]}, tmp_path / "s")
+    sweep.run()
+    assert "names that differ as text" in sweep.errors()[(1,)]
+
+
+def test_errors_stay_when_other_points_of_their_task_are_run(tmp_path):
+    sweep = Sweep(functions.faulty, {"a": [1.0], "b": [2, 3]}, tmp_path / "s", batch=2)
+    sweep.run(only={"b": [2]})
+    sweep.run(only={"b": [3]})
+    assert list(sweep.errors()) == [(1.0, 2)] and sweep.status().failed == 1
 
 
 @pytest.mark.parametrize("batch", [1, 2])

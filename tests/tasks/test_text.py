@@ -103,11 +103,11 @@ def test_a_file_that_is_too_large_or_not_there(tmp_path, monkeypatch):
     file.write_text("good\t1\nbad\t0\n")
     monkeypatch.setattr(text, "LARGEST_FILE", 5)
     for read in (read_labelled, read_text):
-        with pytest.raises(ValueError, match="large.tsv of 0 MB; expected at most"):
+        with pytest.raises(ValueError, match="large.tsv of more than 0 MB; expected a smaller file"):
             read(file)
-        with pytest.raises(FileNotFoundError, match="path: got .*nowhere.txt, which does not exist; expected a file"):
+        with pytest.raises(FileNotFoundError, match="path: got .*nowhere.txt, which is not there; expected a text"):
             read(tmp_path / "nowhere.txt")
-        with pytest.raises(FileNotFoundError, match="which is a folder"):
+        with pytest.raises(OSError, match="which is a folder"):
             read(tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 
 import pytest
 
@@ -10,7 +11,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from safetensors.torch import load_file, save_file  # noqa: E402
-from tiny_models import CAUSAL, MODELS, SEQUENCES, answer, tiny_inputs, tiny_model  # noqa: E402
+from tiny_models import CAUSAL, MODELS, SEQUENCES, answer, tiny_inputs, tiny_model, tiny_tokenizer  # noqa: E402
 
 from thermoformer.transformers import (  # noqa: E402
     adapter_for,
@@ -176,8 +177,8 @@ def test_records_that_were_altered(saved, entries, message):
     ("entries", "message"),
     [
         ({"model_type": "gpt2"}, "config.json: got model_type 'gpt2'; expected 'bert', that of BertModel"),
-        ({"auto_map": {"AutoModel": "evil.Model"}}, "config.json: got an entry 'auto_map'"),
         ({"quantization_config": {}}, "config.json: got an entry 'quantization_config'"),
+        ({"attn_implementation": "someone/kernel"}, "config.json: got attn_implementation = 'someone/kernel'"),
         ({"hidden_size": "wide"}, "config.json: got entries"),
         ({"num_attention_heads": 8}, r"got heads \[4, 4, 4\], .*expected \[8, 8, 8\]"),
         ({"vocab_size": 41}, r"got embeddings.word_embeddings.weight of shape \(40, 32\); expected \(41, 32\)"),
@@ -201,8 +202,33 @@ def test_wrong_ways_to_compute_attention(saved):
 
 
 def test_a_configuration_cannot_choose_how_attention_is_computed(saved):
-    edit(saved / "config.json", _attn_implementation="someone/kernel", attn_implementation="someone/kernel")
+    edit(saved / "config.json", _attn_implementation="flex_attention", attn_implementation="flash_attention_2")
     assert load_pruned(saved).config._attn_implementation == "sdpa"
+
+
+def test_code_of_the_original_model_is_not_named_in_what_is_saved(tmp_path):
+    model, tokenizer = tiny_model("BERT"), tiny_tokenizer()
+    model.config.auto_map = tokenizer.init_kwargs["auto_map"] = {"AutoModel": "own.Model", "AutoTokenizer": ["own.T"]}
+    for folder in (
+        save_pruned(model, tmp_path / "pruned", tokenizer=tokenizer),
+        export_masked(model, [(0, 1)], tmp_path / "masked", tokenizer=tokenizer),
+    ):
+        for name in ("config.json", "tokenizer_config.json"):
+            assert "auto_map" not in json.loads((folder / name).read_text())
+    # Folders of earlier versions have the entry. It is not used.
+    edit(tmp_path / "pruned" / "config.json", auto_map={"AutoModel": "own.Model"})
+    assert not hasattr(load_pruned(tmp_path / "pruned").config, "auto_map")
+
+
+def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(ValueError, match="folder: got .*model, which cannot be written .*; expected a folder that"):
+            save_pruned(tiny_model("BERT"), tmp_path / "model")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["pruned_heads.json", "config.json"])

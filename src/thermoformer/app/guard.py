@@ -1,18 +1,23 @@
-"""Who may speak to the explorer: this machine's own page, and nobody in its name."""
+"""Access checks of the explorer: token, host, origin, path and size, before a request reaches the page's server."""
 
 from __future__ import annotations
 
+import asyncio
+import hmac
+import logging
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# What the page asks for; the server beneath can do more (export, read files of the notebook), which nobody needs here.
-PAGES = ("/", "/auth/login", "/health", "/ws", "/public-files-sw.js", "/favicon.ico", "/logo.png", "/manifest.json")
+# What the page asks for. marimo can do more (export, read files of the notebook), which is not needed here.
+PAGES = ("/", "/health", "/ws", "/public-files-sw.js", "/favicon.ico", "/logo.png", "/manifest.json")
 FOLDERS = ("/assets/", "/@file/")
 CALLS = (
     "/api/kernel/instantiate",
@@ -22,6 +27,9 @@ CALLS = (
 )
 # An upload travels as text, a third longer than the file.
 LARGEST_BODY = 16 * 2**20
+# Bytes of all bodies that are being received or answered at one time.
+LARGEST_TOTAL = 4 * LARGEST_BODY
+TOKEN = "access_token"
 
 # The browser itself refuses what is not from here: scripts, fonts, pictures, connections, and being framed by others.
 POLICY = "; ".join(
@@ -46,10 +54,16 @@ HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+# The form sends the token as the printed link does; the answer is a redirect to an address without it.
+LOGIN = f"""<!DOCTYPE html>
+<html lang="en"><meta charset="utf-8"><title>thermoformer explorer</title>
+<form><p>Open the link that <code>thermoformer explore</code> printed, or enter its token:</p>
+<input name="{TOKEN}" type="password" aria-label="token" autofocus> <button>Open</button></form></html>
+"""
 
 
 class Guard:
-    """An application behind checks of host, origin, path and size.
+    """An application behind checks of token, host, origin, path and size.
 
     A page of another origin can make a browser send requests here, under its own origin or, where a name is made to
     point to this machine (DNS rebinding), under its own host. Both come with a header that says so.
@@ -57,6 +71,7 @@ class Guard:
     Arguments:
         application: what is guarded, by the ASGI protocol.
         hosts: what the header Host may say, as "127.0.0.1:8000"; none for anything, which only a token makes safe.
+        token: the secret that a browser must show once, for a session cookie; empty for no authentication.
 
     Example:
         >>> guard = Guard(print, hosts=["127.0.0.1:8000"])
@@ -65,9 +80,12 @@ class Guard:
         (421, "host: got 'elsewhere.example'; expected 127.0.0.1:8000")
     """
 
-    def __init__(self, application: Application, hosts: Iterable[str] | None) -> None:
+    def __init__(self, application: Application, hosts: Iterable[str] | None, token: str = "") -> None:
         self.application = application
         self.hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
+        self.token = token
+        self.session = secrets.token_hex(32)
+        self.received = 0
 
     def refusal(self, kind: str, method: str, path: str, headers: dict[str, str]) -> tuple[int, str] | None:
         """Why a request is refused: a status and a sentence; none if it may pass.
@@ -85,13 +103,25 @@ class Guard:
         # Links from elsewhere may open the page; nothing else of it may be asked for by another site.
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
             return 403, "origin: got a request of another site; expected a page of this explorer"
-        known = path in CALLS if method == "POST" and path != "/auth/login" else _shown(path)
-        if not known or (kind == "http" and method not in ("GET", "HEAD", "POST")):
+        if method not in ("GET", "HEAD", "POST") or not (path in CALLS if method == "POST" else _shown(path)):
             return 404, f"path: got {method} {path}; expected what the explorer's page asks for"
         length = headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 12 or int(length) > LARGEST_BODY:
             return 413, f"content-length: got {length[:20]}; expected at most {LARGEST_BODY}"
         return None
+
+    def admitted(self, headers: dict[str, str], cookie: str) -> bool:
+        """Whether a request carries the session cookie; always true where there is no token.
+
+        Arguments:
+            headers: by name in small letters.
+            cookie: the cookie's name.
+        """
+        try:
+            found = SimpleCookie(headers.get("cookie", "")).get(cookie)
+        except CookieError:
+            found = None
+        return not self.token or (found is not None and _equal(found.value, self.session))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or answers it with the refusal."""
@@ -99,14 +129,89 @@ class Guard:
             await self.application(scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        refused = self.refusal(scope["type"], scope.get("method", "GET"), scope["path"], headers)
+        method, path = scope.get("method", "GET"), scope["path"]
+        refused = self.refusal(scope["type"], method, path, headers)
+        # Cookies do not tell ports apart: each explorer has a name of its own.
+        cookie = f"thermoformer_{(scope.get('server') or (None, 0))[1]}"
+        if refused is None and not self.admitted(headers, cookie):
+            refused = 401, "token: got none or a wrong one; expected the link that the command printed"
         if refused is None:
-            await self.application(scope, _bounded(receive), _with_headers(send))
+            await self._pass_on(scope, receive, send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008, "reason": refused[1][:100]})
+        elif refused[0] == 401 and path == "/" and method == "GET":
+            await self._log_in(scope, send, cookie)
         else:
             await _answer(send, *refused)
+
+    async def _log_in(self, scope: Scope, send: Send, cookie: str) -> None:
+        """Answers the page without a session: with a cookie if the address has the token, with a form otherwise."""
+        given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        if not any(name == TOKEN and _equal(value, self.token) for name, value in given):
+            await _answer(send, 401, LOGIN, kind="text/html")
+            return
+        others = urlencode([pair for pair in given if pair[0] != TOKEN], quote_via=quote)
+        target = "/" + (f"?{others}" if others else "")
+        held = f"{cookie}={self.session}; HttpOnly; SameSite=Lax; Path=/"
+        await _answer(send, 303, "", (b"location", target.encode()), (b"set-cookie", held.encode()))
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets the application answer, within the limits of size; an error there is one line in the terminal."""
+        size, started, left, refused = 0, False, False, None
+
+        async def hear() -> MutableMapping[str, Any]:
+            nonlocal size, left, refused
+            message = await receive()
+            # A body sent in pieces without its length is counted as it comes.
+            new = len(message.get("body", b""))
+            size, self.received = size + new, self.received + new
+            if size > LARGEST_BODY:
+                refused = 413, f"body: got more than {LARGEST_BODY} bytes; expected at most that"
+            elif self.received > LARGEST_TOTAL:
+                refused = 503, "body: got one of too many large requests at once; expected fewer"
+            if refused is not None:
+                return {"type": "http.disconnect"}
+            left = left or message["type"] in ("http.disconnect", "websocket.disconnect")
+            return message
+
+        async def say(message: MutableMapping[str, Any]) -> None:
+            nonlocal started, left
+            if refused is not None:
+                return
+            started = True
+            if message["type"] == "http.response.start":
+                # marimo lets pages of this machine's other ports read its answers; not here.
+                kept = [pair for pair in message.get("headers", ()) if not pair[0].startswith(b"access-control-")]
+                # marimo answers malformed values with 500; the fault is the request's.
+                status = 400 if message["status"] == 500 else message["status"]
+                message = {**message, "status": status, "headers": [*kept, *HEADERS]}
+            try:
+                await send(message)
+            except OSError:
+                left = True
+                raise
+
+        try:
+            await self.application(scope, hear, say)
+        except asyncio.CancelledError:  # Ctrl-C
+            refused = 503, "the explorer has been stopped"
+        except Exception as error:
+            # A page closed while it is being answered is not an error.
+            if refused is None and not left:
+                what = f"{scope.get('method', 'websocket')} {scope['path']}"
+                # As repr: the text may hold what a hostile request wants on the terminal.
+                logging.getLogger("uvicorn.error").error("%s failed: %r", what, error)
+                refused = 400, "the explorer cannot answer this request"
+        finally:
+            self.received -= size
+        if refused is not None and not started and scope["type"] == "http":
+            await _answer(send, *refused)
+
+
+def _equal(one: str, other: str) -> bool:
+    # In bytes: texts beyond ASCII cannot be compared in constant time.
+    return hmac.compare_digest(one.encode(errors="replace"), other.encode())
 
 
 def _same(origin: str, host: str) -> bool:
@@ -122,34 +227,10 @@ def _shown(path: str) -> bool:
     return path in PAGES or single or (path.startswith(FOLDERS) and ".." not in path)
 
 
-def _bounded(receive: Receive) -> Receive:
-    """A body sent in pieces without its length is counted as it comes."""
-    seen = 0
-
-    async def counted() -> MutableMapping[str, Any]:
-        nonlocal seen
-        message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > LARGEST_BODY:
-            return {"type": "http.disconnect"}
-        return message
-
-    return counted
-
-
-def _with_headers(send: Send) -> Send:
-    async def sent(message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            # The server beneath lets pages of this machine's other ports read its answers; not here.
-            kept = [pair for pair in message.get("headers", ()) if not pair[0].startswith(b"access-control-")]
-            message = {**message, "headers": [*kept, *HEADERS]}
-        await send(message)
-
-    return sent
-
-
-async def _answer(send: Send, status: int, sentence: str) -> None:
+async def _answer(
+    send: Send, status: int, sentence: str, *headers: tuple[bytes, bytes], kind: str = "text/plain"
+) -> None:
     body = (sentence + "\n").encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()), *HEADERS]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    about = [(b"content-type", f"{kind}; charset=utf-8".encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*about, *headers, *HEADERS]})
     await send({"type": "http.response.body", "body": body})

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 import secrets
 import socket
 import threading
 import time
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,13 @@ LOOPBACK = "127.0.0.1"
 USUAL_PORT = 80
 # Characters of a token, which is all that stands between a network and this machine.
 SHORTEST_TOKEN = 16
+# A message of a page over its websocket is a few words; values and uploads come as requests.
+LARGEST_MESSAGE = 2**16
+# marimo tells the page, for editors, where the notebook lies. Names stay, the folders before them go.
+_PATHS = re.compile(
+    rb'(?:(?<="filename": ")|(?<="cwd": ")|(?<="documentUri": ")|(?<="rootUri": ")|(?<=notebookId = "))'
+    rb'(?:[^"\\]|\\.)*(?:/|%2F)|(?<=<marimo-filename hidden>)[^<]*/'
+)
 _MISSING = "the explorer needs marimo, plotly, uvicorn and threadpoolctl: pip install 'thermoformer[app]'"
 
 
@@ -115,17 +123,23 @@ def explore(place: Place | None = None, *, browser: bool = True, started: Callab
         from threadpoolctl import threadpool_limits
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(_MISSING) from error
-    pages = _application(place.token)
+    pages = _application()
+    from .connections import Connection
+
     listening = _listening(place)
     port = listening.getsockname()[1]
-    # Open pages would keep a polite shutdown waiting for good.
     config = uvicorn.Config(
-        Guard(pages, place.hosts(port)),
-        log_level="warning",
+        Guard(pages, place.hosts(port), place.token),
+        http=Connection,
+        ws_max_size=LARGEST_MESSAGE,
+        # Malformed requests are answered, not reported.
+        log_level="error",
+        # Open pages would delay a longer shutdown forever.
         timeout_graceful_shutdown=1,
         server_header=False,
+        proxy_headers=False,
     )
-    # Of a page that was closed in mid-sentence asyncio says so line by line.
+    # asyncio warns of every write to a page that has been closed.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     server = uvicorn.Server(config)
     threading.Thread(target=_when_up, args=(server, place.link(port), browser, started), daemon=True).start()
@@ -158,7 +172,7 @@ def _listening(place: Place) -> socket.socket:
     return listening
 
 
-def _application(token: str) -> Application:
+def _application() -> Application:
     try:
         import marimo
 
@@ -166,15 +180,13 @@ def _application(token: str) -> Application:
         from . import dynamics_page, learning_page  # noqa: F401
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(_MISSING) from error
-    # The code of the page stays here: the page itself shows the lines that matter.
-    pages = marimo.create_asgi_app(
-        quiet=True, include_code=False, token=token or None, session_ttl=FORGOTTEN, html_head=HEAD
-    )
+    # The code of the page stays here: the page itself shows the lines that matter. The guard asks for the token.
+    pages = marimo.create_asgi_app(quiet=True, include_code=False, session_ttl=FORGOTTEN, html_head=HEAD)
     built: Any = pages.with_app(path="/", root=str(NOTEBOOK)).build()
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
-            await until_left(built, scope, receive, send)
+            await built(scope, receive, _without_paths(send))
             return
         # marimo leaves the kernels of its pages running; their threads would keep this process alive.
         await receive()
@@ -187,34 +199,30 @@ def _application(token: str) -> Application:
     return application
 
 
-async def until_left(pages: Application, scope: Scope, receive: Receive, send: Send) -> None:
-    """Serves one request; a page that its reader closed in mid-sentence is not a fault to tell.
+def _without_paths(send: Send) -> Send:
+    """Removes folders of this machine from HTML answers."""
+    start: MutableMapping[str, Any] | None = None
+    page = b""
 
-    Arguments:
-        pages: what answers.
-        scope, receive, send: the request, as ASGI has it.
-    """
-    left = False
-
-    async def hear() -> Any:
-        nonlocal left
-        message = await receive()
-        left = left or message["type"] == "websocket.disconnect"
-        return message
-
-    async def say(message: Any) -> None:
-        nonlocal left
-        try:
+    async def sent(message: MutableMapping[str, Any]) -> None:
+        nonlocal start, page
+        if message["type"] == "http.response.start" and any(
+            name == b"content-type" and value.startswith(b"text/html") for name, value in message["headers"]
+        ):
+            start = message
+        elif start is None:
             await send(message)
-        except OSError:
-            left = True
-            raise
+        else:
+            page += message.get("body", b"")
+            if message.get("more_body"):
+                return
+            cleaned = _PATHS.sub(b"", page)
+            length = (b"content-length", str(len(cleaned)).encode())
+            kept = [pair for pair in start["headers"] if pair[0] != b"content-length"]
+            await send({**start, "headers": [*kept, length]})
+            await send({"type": "http.response.body", "body": cleaned})
 
-    try:
-        await pages(scope, hear, say)
-    except Exception:
-        if not left:
-            raise
+    return sent
 
 
 def _when_up(server: Any, link: str, browser: bool, started: Callable[[str], Any] | None) -> None:

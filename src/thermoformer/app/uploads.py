@@ -5,22 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import math
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
+from .._files import read_npz
 from .._validation import fail
-from ..arrays import DAMAGE, Arrays, arrays_in
+from ..arrays import Arrays, arrays_in
 from .learning_view import check_sizes
 
 LARGEST_FILE = 8 * 2**20
-# What the arrays of an archive may take together, as a small archive can unpack to anything; and how many numbers they
-# may hold, as each will take eight bytes.
+# What the arrays of an npz file may take in memory, at eight bytes or more per number.
 LARGEST_ARRAYS = 64 * 2**20
-MOST_NUMBERS_PACKED = LARGEST_ARRAYS // 8
 MOST_ARRAYS = 16
 MOST_CELLS = 500_000
 
@@ -121,57 +118,7 @@ def _archive(content: bytes) -> Arrays:
 
 
 def _unpacked(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an archive by name; what it claims of sizes is checked before anything is unpacked."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            _check_members(archive)
-    except DAMAGE as error:
-        raise _damaged(error) from error
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (ValueError, *DAMAGE) as error:
-        raise _damaged(error) from error
-
-
-def _damaged(error: BaseException) -> ValueError:
-    return fail("file", f"a damaged archive ({error})", "an npz file, as numpy.savez writes it")
-
-
-def _check_members(archive: zipfile.ZipFile) -> None:
-    members = archive.infolist()
-    if len(members) > MOST_ARRAYS:
-        raise fail("file", f"{len(members)} arrays", f"at most {MOST_ARRAYS}")
-    unpacked = sum(member.file_size for member in members)
-    if unpacked > LARGEST_ARRAYS:
-        raise fail("file", f"{unpacked / 2**20:.0f} MiB unpacked", f"at most {LARGEST_ARRAYS // 2**20} MiB")
-    numbers = 0
-    for member in members:
-        # Others unpack a whole block, however large, for the first byte of it.
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise fail("file", f"{member.filename}, packed in another way", "an npz file, as numpy.savez writes it")
-        with archive.open(member) as stream:
-            numbers += _claimed(stream, member)
-    if numbers > MOST_NUMBERS_PACKED:
-        raise fail("file", f"{numbers} numbers", f"at most {MOST_NUMBERS_PACKED}")
-
-
-def _claimed(stream: IO[bytes], member: zipfile.ZipInfo) -> int:
-    """How many numbers an array says it has: NumPy makes room for them before it reads one."""
-    format = np.lib.format
-    try:
-        version = format.read_magic(stream)
-        read = format.read_array_header_1_0 if version == (1, 0) else format.read_array_header_2_0
-        shape, _, kind = read(stream)
-    except (ValueError, MemoryError, *DAMAGE) as error:  # a header may be a riddle for the parser
-        raise fail("file", f"{member.filename}, which is no array", "arrays, as numpy.savez writes them") from error
-    if kind.hasobject:
-        raise fail("file", f"{member.filename} with Python objects", "arrays of numbers only")
-    if not all(type(size) is int and size >= 0 for size in shape):
-        raise fail("file", f"{member.filename} of shape {shape}", "whole numbers, none below 0")
-    if math.prod(shape) * kind.itemsize > member.file_size:
-        raise fail("file", f"{member.filename}, shorter than its shape {shape}", "whole arrays")
-    return math.prod(shape)
+    return read_npz(content, most_bytes=LARGEST_ARRAYS, most_arrays=MOST_ARRAYS)
 
 
 def _table(content: bytes) -> tuple[list[str] | None, np.ndarray]:

@@ -12,20 +12,36 @@ import numpy as np
 import scipy.optimize
 import xarray as xr
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, Complex, Float
 
 from .._validation import fail, pair_of_numbers, positive_integer, positive_number, true_or_false
 from .lanes import Lanes
 from .maps import Map, as_map, check_names
+from .tangents import LOST, random_frame
 
-NEWTON_STEPS = 50
-# A return within this of every coordinate, and no better after one more Newton step, is as exact as float64 gets.
-RETURN = 1e-13
+NEWTON_STEPS = 100
+EPSILON = float(np.finfo(np.float64).eps)
+# A return is evaluated with an error of about this many units of rounding of the largest coordinate on the cycle.
+ROUNDING = 16 * EPSILON
+# Newton's method has converged to a cycle if its last step is shorter than this share of the largest coordinate, and
+# the Jacobian of the miss changes by less than this share within twice the step (Kantorovich: a root for less than 1).
+LAST_STEP, CHANGE = 1e-6, 0.5
+# Without this test, a miss of this many units of rounding still counts as a return.
+CRITICAL = 256 * EPSILON
+# An error message names a multiplier this close to 1.
+NEAR_ONE = 1e-3
 # A multiplier further than this from the real axis is one of a complex pair.
 COMPLEX = 1e-6
 # A state that returns this well after a part of the period is on a shorter cycle. Near a period doubling the longer
 # cycle comes as close to the shorter as the root of the distance in the parameter.
 SHORTER = 1e-6
+# Multipliers come from QR factors over this many steps along the cycle, and over this many turns at least.
+QR_STEPS, QR_TURNS = 1_000, 20
+# They are computed again from Jacobians with other rounding, this often. What then changes by more than this factor,
+# as a logarithm, is below rounding error.
+ROUNDED_AGAIN, UNCERTAIN = 3, 0.5
+# Below this, directions that QR has not parted yet count as parted.
+PARTED = 1e-12
 
 
 class NoCycleError(RuntimeError):
@@ -39,14 +55,18 @@ class Cycle:
     Fields:
         state: one of its states.
         period: steps to the return.
-        multipliers: [multiplier], complex eigenvalues of the Jacobian of the return, largest modulus first.
+        multipliers: [multiplier], complex eigenvalues of the Jacobian of the return, largest modulus first; 0 where
+            the modulus is below rounding error, or below what float64 can represent.
         error: how far the state is from itself after one period.
+        exponents: [multiplier], ln |multiplier| / period: the Lyapunov exponents of the cycle; −inf where the
+            multiplier is below rounding error.
     """
 
     state: Any = field(repr=False)
     period: int
     multipliers: np.ndarray
     error: float
+    exponents: np.ndarray
 
     @property
     def stable(self) -> bool:
@@ -54,10 +74,10 @@ class Cycle:
         return bool(np.all(np.abs(self.multipliers) < 1))
 
     def to_xarray(self) -> xr.Dataset:
-        """Modulus and angle of the multipliers."""
-        size, angle = np.abs(self.multipliers), np.angle(self.multipliers)
+        """Modulus and angle of the multipliers, and the exponents."""
+        values = {"modulus": np.abs(self.multipliers), "angle": np.angle(self.multipliers), "exponent": self.exponents}
         attributes = {"period": self.period, "error": self.error}
-        return xr.Dataset({"modulus": ("multiplier", size), "angle": ("multiplier", angle)}, attrs=attributes)
+        return xr.Dataset({name: ("multiplier", value) for name, value in values.items()}, attrs=attributes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,35 +116,102 @@ def find_cycle(model: Any, state: Any, period: int, *, throw: bool = True) -> Cy
         [0.16]
     """
     model = as_map(model, state)
-    positive_integer("period", period)
     true_or_false("throw", throw)
+    try:
+        return _cycle(model, _root(model, state, period))
+    except NoCycleError:
+        if throw:
+            raise
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Root:
+    """A solution of the return equation.
+
+    Fields:
+        lanes: the map, in one lane.
+        x: [coordinate], where the cycle begins.
+        state: the same as a state of the map.
+        error: how far x is from itself after one period.
+        jacobian: [coordinate, from coordinate], of the return.
+    """
+
+    lanes: Lanes
+    x: np.ndarray
+    state: Any
+    period: int
+    error: float
+    jacobian: np.ndarray
+
+    @property
+    def growth(self) -> complex:
+        """The multiplier of largest modulus."""
+        multipliers = np.linalg.eigvals(self.jacobian)
+        return complex(multipliers[np.argmax(np.abs(multipliers))])
+
+
+def _root(model: Map, state: Any, period: int, *, isolated: bool = True) -> _Root:
+    """Solves for a return by Newton's method; raises `NoCycleError` where it finds none.
+
+    Arguments:
+        isolated: whether the solution must be certain. It cannot be where a multiplier is 1 within rounding.
+    """
+    positive_integer("period", period)
     state, _ = model.settled(state)
     lanes = model.lanes({"": np.zeros(1)}, state)
     if not bool(lanes.returns_count(jnp.asarray(period))):
         raise fail("period", period, "a multiple of the period of the positions")
     x = np.asarray(lanes.coordinates(model.start(lanes, [state])))[:, 0]
-    error, jacobian = np.inf, np.eye(len(x))
+    before, error, jacobian = np.inf, np.inf, np.eye(len(x))
     for _ in range(NEWTON_STEPS):
-        there, jacobian = (np.asarray(part) for part in _return(lanes, jnp.asarray(x[:, None]), jnp.asarray(period)))
-        miss = there - x
-        better = np.max(np.abs(miss)) < error / 2
-        error = float(np.max(np.abs(miss)))
-        if not np.isfinite(error) or (error < RETURN and not better):
+        there, jacobian, size = _return(lanes, x, period)
+        before, error = error, float(np.max(np.abs(there - x)))
+        if not np.isfinite(error):
             break
         # The pseudo-inverse takes the shortest way where a multiplier is 1.
-        x = x - np.linalg.lstsq(jacobian - np.eye(len(x)), miss, rcond=None)[0]
-    if not error < 1e-9:
-        if throw:
-            raise NoCycleError(f"state: Newton's method found no cycle of period {period} near it (miss {error:.2g})")
-        return None
-    shorter = _shorter_period(lanes, x, period, jacobian, error)
-    if shorter is not None:
-        if throw:
-            raise NoCycleError(f"state: Newton's method found a cycle of period {shorter} near it, none of {period}")
-        return None
-    multipliers = np.linalg.eigvals(jacobian)
-    final = model.state(lanes, lanes.at(jnp.asarray(x[:, None])), 0)
-    return Cycle(final, period, multipliers[np.argsort(-np.abs(multipliers), kind="stable")], error)
+        step = np.linalg.lstsq(jacobian - np.eye(len(x)), there - x, rcond=None)[0]
+        if error >= before / 2 and (
+            _is_certain(lanes, x, period, step, jacobian, size)
+            or (not isolated and error <= CRITICAL * size * max(1.0, np.linalg.norm(jacobian, 2)))
+        ):
+            shorter = _shorter_period(lanes, x, period, jacobian, max(error, ROUNDING * size), size)
+            if shorter is not None:
+                found = f"a cycle of period {shorter} near it, none of {period}"
+                raise NoCycleError(f"state: Newton's method found {found}")
+            final = model.state(lanes, lanes.at(jnp.asarray(x[:, None])), 0)
+            return _Root(lanes, x, final, period, error, jacobian)
+        x = x - step
+    why = ""
+    if np.isfinite(error):
+        nearest = float(np.min(np.abs(np.linalg.eigvals(jacobian) - 1)))
+        if nearest < NEAR_ONE:
+            why = f": a multiplier is 1 within {nearest:.2g}, too close to tell a cycle from a near miss"
+    raise NoCycleError(f"state: Newton's method found no cycle of period {period} near it (miss {error:.2g}){why}")
+
+
+def _is_certain(lanes: Lanes, x: np.ndarray, period: int, step: np.ndarray, jacobian: np.ndarray, size: float) -> bool:
+    """Whether there is a cycle near x, however the return is rounded: the theorem of Newton and Kantorovich.
+
+    The Jacobian of the miss must change little within twice the distance at which Newton's method expects the cycle.
+    Near a fold without a cycle it changes much: the miss is small, but so is its slope.
+    """
+    left, singular, right = np.linalg.svd(jacobian - np.eye(len(x)))
+    if not singular[-1] > 0 or np.max(np.abs(step)) > LAST_STEP * size:
+        return False
+    # Where rounding moves the solution most.
+    shift = 2 * ROUNDING * size / singular[-1] * right[-1]
+    for offset in (-2 * step, shift, -shift):
+        _, other, _ = _return(lanes, x + offset, period)
+        change = (left.T @ (other - jacobian)) / singular[:, None]
+        if not np.linalg.norm(change, 2) < CHANGE:
+            return False
+    return True
+
+
+def _cycle(model: Map, root: _Root) -> Cycle:
+    multipliers, exponents = _multipliers(_jacobians(root.lanes, root.x, root.period))
+    return Cycle(root.state, root.period, multipliers, root.error, exponents)
 
 
 def bifurcation_point(
@@ -150,82 +237,163 @@ def bifurcation_point(
     positive_number("tolerance", tolerance)
     model = as_map(model, state, {parameter: low})
     check_names("parameter", {parameter: 0}, model.parameters)
-    known = {low: _cycle_at(model, state, parameter, low, period)}
+    known = {low: _root(model.replace(**{parameter: low}), state, period)}
 
-    def growth(value: float) -> float:
+    def growth(value: float, *, isolated: bool = False) -> float:
         if value not in known:
             nearest = min(known, key=lambda other: abs(other - value))
-            known[value] = _walk(model, known[nearest], parameter, nearest, value, period)
-        return float(np.abs(known[value].multipliers[0])) - 1
+            known[value] = _walk(model, known[nearest], parameter, nearest, value, isolated)
+        return abs(known[value].growth) - 1
 
-    ends = growth(low), growth(high)
+    # The cycle is certain at both ends. Between them a multiplier may come to 1, where certainty ends.
+    ends = growth(low), growth(high, isolated=True)
     if ends[0] * ends[1] > 0:
         got = f"{bracket}, where the largest |multiplier| is {ends[0] + 1:.6g} and {ends[1] + 1:.6g}"
         raise fail("bracket", got, "one end with a stable and one with an unstable cycle")
     value = scipy.optimize.root_scalar(growth, bracket=(low, high), method="brentq", xtol=tolerance, rtol=1e-15).root
     value = float(value)
     growth(value)
-    critical = known[value].multipliers[0]
+    critical = known[value].growth
     if abs(critical.imag) > COMPLEX:
         kind = "Neimark–Sacker"
     else:
         kind = "period doubling" if critical.real < 0 else "fold or branching"
-    return Bifurcation(parameter, value, kind, known[value])
+    return Bifurcation(parameter, value, kind, _cycle(model, known[value]))
 
 
-def _cycle_at(model: Map, state: Any, parameter: str, value: float, period: int) -> Cycle:
-    found = find_cycle(model.replace(**{parameter: value}), state, period)
-    assert found is not None  # it would have raised
-    return found
-
-
-def _walk(model: Map, cycle: Cycle, parameter: str, here: float, there: float, period: int) -> Cycle:
+def _walk(model: Map, root: _Root, parameter: str, here: float, there: float, isolated: bool) -> _Root:
     """The cycle at another value, by smaller steps where one is too long."""
-    found = find_cycle(model.replace(**{parameter: there}), cycle.state, period, throw=False)
-    pieces = 2
-    while found is None and pieces <= 64:
-        found = cycle
-        for value in np.linspace(here, there, pieces + 1)[1:]:
-            found = find_cycle(model.replace(**{parameter: float(value)}), found.state, period, throw=False)
-            if found is None:
-                break
-        pieces *= 2
-    if found is None:
-        raise NoCycleError(
-            f"bracket: the cycle of period {period} ends, or meets a shorter one, before {parameter} = {there:.8g}"
-        )
-    return found
+    pieces = 1
+    while pieces <= 64:
+        found = root
+        try:
+            for value in np.linspace(here, there, pieces + 1)[1:]:
+                changed = model.replace(**{parameter: float(value)})
+                found = _root(changed, found.state, root.period, isolated=isolated)
+            return found
+        except NoCycleError:
+            pieces *= 2
+    raise NoCycleError(
+        f"bracket: the cycle of period {root.period} ends, or meets a shorter one, before {parameter} = {there:.8g}"
+    )
 
 
-def _shorter_period(lanes: Lanes, x: np.ndarray, period: int, jacobian: np.ndarray, error: float) -> int | None:
+def _shorter_period(
+    lanes: Lanes, x: np.ndarray, period: int, jacobian: np.ndarray, rounding: float, size: float
+) -> int | None:
     """The part of the period after which the state is back already, if there is one."""
-    rounding = max(error, np.finfo(float).eps * (1 + np.max(np.abs(x))))
     # How far a state that returns so well can be from the cycle.
     reach = rounding * np.linalg.norm(np.linalg.pinv(jacobian - np.eye(len(x))), 2)
     for part in (number for number in range(1, period // 2 + 1) if period % number == 0):
         if not bool(lanes.returns_count(jnp.asarray(part))):
             continue
-        there, slope = (np.asarray(found) for found in _return(lanes, jnp.asarray(x[:, None]), jnp.asarray(part)))
+        there, slope, _ = _return(lanes, x, part)
         within = rounding + reach * np.linalg.norm(slope - np.eye(len(x)), 2)
-        if np.max(np.abs(there - x)) < min(10 * within, SHORTER):
+        if np.max(np.abs(there - x)) <= min(10 * within, SHORTER * size):
             return part
     return None
 
 
+def _return(lanes: Lanes, x: np.ndarray, period: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Coordinates one period later, the Jacobian [coordinate, from coordinate], and the largest coordinate between."""
+    state, jacobian, size = _followed(lanes, lanes.at(jnp.asarray(x[:, None])), jnp.asarray(period))
+    return np.asarray(lanes.coordinates(state))[:, 0], np.asarray(jacobian), float(size)
+
+
+def _jacobians(lanes: Lanes, x: np.ndarray, period: int) -> np.ndarray:
+    """The Jacobian of every step of a cycle, [step, coordinate, from coordinate]."""
+    state, jacobians = lanes.at(jnp.asarray(x[:, None])), []
+    for _ in range(period):
+        state, jacobian, _ = _followed(lanes, state, jnp.asarray(1))
+        jacobians.append(np.asarray(jacobian))
+    return np.stack(jacobians)
+
+
 @eqx.filter_jit
-def _return(lanes: Lanes, x: Array, period: int | Array) -> tuple[Array, Array]:
-    """Where coordinates [coordinate, 1] are one period later, and the Jacobian [coordinate, from coordinate]."""
-    state = lanes.at(x)
-    columns = lanes.unit_columns(state, x.shape[0])
-    # Which coordinate each unit vector is of: its order is that of the tangent space.
-    units = jax.vmap(lambda column: lanes.in_order(state, column))(columns)[..., 0]
+def _followed(lanes: Lanes, state: Any, steps: Array) -> tuple[Any, Array, Array]:
+    """The state some steps later, the Jacobian in the order of the coordinates, and the largest coordinate between."""
 
     def one(_: Array, carry: tuple) -> tuple:
-        prepared, columns = carry
+        prepared, columns, size = carry
         linear = lanes.linearise(prepared)
-        return lanes.advance(prepared, linear), lanes.push(linear, columns)
+        after = lanes.advance(prepared, linear)
+        return after, lanes.push(linear, columns), jnp.maximum(size, largest(lanes.bare(after)))
 
-    prepared, columns = lax.fori_loop(0, period, one, (lanes.prepare(state), columns))
+    def largest(state: Any) -> Array:
+        return jnp.max(jnp.abs(lanes.coordinates(state)))
+
+    columns = lanes.columns(state, jnp.eye(len(lanes.coordinates(state))))
+    prepared, columns, size = lax.fori_loop(0, steps, one, (lanes.prepare(state), columns, largest(state)))
     state = lanes.bare(prepared)
-    jacobian = jax.vmap(lambda column: lanes.in_order(state, column))(columns)[..., 0]
-    return lanes.coordinates(state)[:, 0], jacobian.T @ units
+    return state, jax.vmap(lambda column: lanes.in_order(state, column))(columns)[..., 0].T, size
+
+
+def _multipliers(
+    jacobians: Float[np.ndarray, "step coordinate other"],
+) -> tuple[Complex[np.ndarray, " multiplier"], Float[np.ndarray, " multiplier"]]:
+    """Eigenvalues of a product of Jacobians, and the logarithms of their moduli per step, largest first.
+
+    The product itself has only those multipliers that are above rounding error of the largest. QR factors of the single
+    steps, over several turns around the cycle, have the small ones as well. Two rules tell what is lost: that of
+    `orthonormalise`, and whether Jacobians that are rounded otherwise give another value.
+
+    Example:
+        >>> steep = np.diag([1.0, 1e-12])
+        >>> _multipliers(np.stack([steep, steep]))[0].real.tolist()
+        [1.0, 1e-24]
+    """
+    steps, size = jacobians.shape[:2]
+    noise = np.random.default_rng(0).normal(size=(ROUNDED_AGAIN, *jacobians.shape))
+    copies = np.concatenate([jacobians[None], jacobians * (1 + EPSILON * noise)])
+    turns = max(QR_TURNS, QR_STEPS // steps)
+    units = np.broadcast_to(random_frame(size, size).T, (len(copies), size, size))
+    first, triangles, lost = units, [], np.zeros((len(copies), size), bool)
+    for turn in range(turns):
+        first, triangles = units, []
+        for step in range(steps):
+            columns = copies[:, step] @ units
+            units, triangle = np.linalg.qr(columns)
+            triangles.append(triangle)
+            if turn >= turns // 2:  # the directions have settled
+                left = np.abs(np.diagonal(triangle, axis1=1, axis2=2))
+                lost |= left <= LOST * np.linalg.norm(columns, axis=1)
+    turned = np.swapaxes(first, 1, 2) @ units
+    logarithms, phases = map(
+        np.stack,
+        zip(*(_eigenvalues(one, [part[copy] for part in triangles]) for copy, one in enumerate(turned)), strict=True),
+    )
+    with np.errstate(invalid="ignore"):  # −inf less −inf
+        changed = ~(np.abs(logarithms - logarithms[0]).max(axis=0) < UNCERTAIN)
+    # What is not larger than a lost one is lost as well.
+    lost_first = np.maximum.accumulate(changed | lost.any(axis=0))
+    exponents = np.where(lost_first, -np.inf, logarithms[0] / steps)
+    return np.where(lost_first, 0.0, phases[0] * np.exp(steps * exponents)), exponents
+
+
+def _eigenvalues(
+    turned: Float[np.ndarray, "coordinate coordinate"], triangles: list[np.ndarray]
+) -> tuple[Float[np.ndarray, " multiplier"], Complex[np.ndarray, " multiplier"]]:
+    """Eigenvalues of turned · triangles[-1] ⋯ triangles[0]: logarithms of the moduli, largest first, and phases.
+
+    Directions with close moduli, such as those of a complex pair, are not parted: they form a block of `turned`, which
+    otherwise is diagonal. Blocks are multiplied apart from each other, so that the large ones leave no rounding in the
+    small ones.
+    """
+    size = len(turned)
+    logarithms, phases, start = np.full(size, -np.inf), np.ones(size, complex), 0
+    for stop in range(1, size + 1):
+        if np.abs(turned[stop:, :stop]).max(initial=0.0) > PARTED:
+            continue
+        here = slice(start, stop)
+        block, scale, start = turned[here, here], 0.0, stop
+        for triangle in reversed(triangles):
+            block = block @ triangle[here, here]
+            largest = np.abs(block).max() or 1.0
+            block, scale = block / largest, scale + np.log(largest)
+        values = np.linalg.eigvals(block).astype(complex)
+        sizes = np.abs(values)
+        known = sizes > 0
+        logarithms[here][known] = np.log(sizes[known]) + scale
+        phases[here][known] = values[known] / sizes[known]
+    order = np.argsort(-logarithms, kind="stable")
+    return logarithms[order], phases[order]

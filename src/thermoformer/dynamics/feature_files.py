@@ -7,51 +7,19 @@ are several heads), `semantic_bits`, `positional_bits` and, if the columns stand
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .._files import open_file
 from .._validation import fail
 from .site_classes import ROLES
 
+# A larger file is not a table that somebody typed.
+LARGEST_TABLE = 64 * 2**20
 _SIGNS = {"+": 1.0, "-": -1.0, "−": -1.0}
-
-
-def write_archive(path: str | Path, arrays: Mapping[str, Any]) -> None:
-    """Arrays to a NumPy archive under exactly this path."""
-    try:
-        with open(path, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **{name: np.asarray(array) for name, array in arrays.items()})
-    except OSError as error:
-        raise _same_kind(error, "path", path, "a file in a folder that is there and can be written to") from error
-
-
-def read_archive(path: str | Path) -> dict[str, np.ndarray]:
-    """All arrays of a NumPy archive; nothing is unpickled."""
-    expected = "a NumPy archive (.npz) of plain arrays"
-    try:
-        # NumPy leaves a file open that turns out to be no archive, unless it was opened for it.
-        opened = open(path, "rb")
-    except OSError as error:
-        raise _same_kind(error, "path", path, expected) from error
-    with opened as file:
-        try:
-            loaded = np.load(file, allow_pickle=False)
-        except (ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise fail("path", f"{str(path)!r}, which is no NumPy archive ({error})", expected) from error
-        if isinstance(loaded, np.ndarray):
-            raise fail("path", f"{str(path)!r}, a single array", expected)
-        arrays = {}
-        with loaded as archive:
-            for name in archive.files:
-                try:
-                    arrays[name] = archive[name]
-                except (ValueError, EOFError, zipfile.BadZipFile) as error:
-                    raise fail("path", f"{str(path)!r} with an unreadable {name!r} ({error})", expected) from error
-    return arrays
 
 
 def split_patterns(path: str | Path, arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -72,17 +40,29 @@ def split_patterns(path: str | Path, arrays: Mapping[str, np.ndarray]) -> tuple[
                 f"[feature, {semantic_bits} semantic bits and positional bits], perhaps with heads first",
             )
         semantic[role], positional[role] = np.split(pattern, [int(semantic_bits)], axis=-1)
+    bits, named = positional["o"].shape[-1], arrays.get("positional_bits")
+    if named is not None and (named.shape != () or named.dtype.kind not in "iu" or named != bits):
+        raise fail("positional_bits", f"{named!r} in {str(path)!r}", f"{bits}, as in pattern_o")
     return semantic, positional
+
+
+def _text_of(path: Path) -> str:
+    expected = "the text of a table or a path to one"
+    with open_file(path, name="table", expected=expected) as stream:
+        content = stream.read(LARGEST_TABLE + 1)
+    if len(content) > LARGEST_TABLE:
+        raise fail("table", f"{path} of more than {LARGEST_TABLE // 2**20} MiB", expected)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise fail("table", f"{path}, which is not text in UTF-8 (byte {error.start})", expected) from error
 
 
 def read_table(table: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Semantic and positional signs from lines such as "o -++|--"; see `Features.from_table`."""
     # One line is never a whole table, so a string of one line can only be a path.
     if isinstance(table, Path) or (isinstance(table, str) and "\n" not in table):
-        try:
-            table = Path(table).read_text(encoding="utf-8")
-        except OSError as error:
-            raise _same_kind(error, "table", table, "the text of a table or a path to one") from error
+        table = _text_of(Path(table))
     if not isinstance(table, str):
         raise fail("table", type(table).__name__, "the text of a table or a path to one")
     rows: dict[str, dict[int, list[tuple[list[float], list[float]]]]] = {role: {} for role in ROLES}
@@ -95,6 +75,7 @@ def read_table(table: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
             name[0] not in ROLES
             or not head.isascii()
             or not head.isdigit()
+            or len(head) > 9
             or int(head) < 1
             or (name[0] == "o" and head != "1")
         ):
@@ -112,8 +93,3 @@ def read_table(table: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         named = {role: [[row[part] for row in heads[head]] for head in sorted(heads)] for role, heads in rows.items()}
         parts.append({role: value[0] if role == "o" else value for role, value in named.items()})
     return parts[0], parts[1]
-
-
-def _same_kind(error: OSError, name: str, path: str | Path, expected: str) -> OSError:
-    """An error of the system in the house form: one that looks for a missing file still finds it missing."""
-    return type(error)(str(fail(name, f"{str(path)!r} ({error.strerror})", expected)))

@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 import xarray as xr
 
+from .._files import npz_bytes, read_npz, write_safely
 from .._keys import KeyLike
 from .._validation import fail, positive_integer, real_array
 from . import _feature_checks as checks
@@ -298,7 +299,7 @@ class Features(FeatureSets):
             both = {role: np.concatenate([self.columns[role], self.positional[role]], axis=-1) for role in ROLES}
             arrays = {f"pattern_{role}": array for role, array in both.items()}
             arrays |= {"semantic_bits": np.asarray(len(self.fractions)), "fractions": self.fractions}
-        feature_files.write_archive(path, arrays | {"positional_bits": np.asarray(self.positional_bits)})
+        write_safely(path, npz_bytes(arrays | {"positional_bits": self.positional_bits}), name="path")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -306,15 +307,10 @@ class Features(FeatureSets):
 
         Other arrays in the archive are not used. Nothing is unpickled.
         """
-        arrays = feature_files.read_archive(path)
+        arrays = read_npz(path, name="path")
         if "signs" in arrays and "pattern_o" not in arrays:
             return cls._load_classes(path, arrays)
         semantic, positional = feature_files.split_patterns(path, arrays)
-        named = arrays.get("positional_bits")
-        if named is not None and (named.shape != () or int(named) != positional["o"].shape[-1]):
-            raise fail(
-                "positional_bits", f"{named!r} in {str(path)!r}", f"{positional['o'].shape[-1]}, as in pattern_o"
-            )
         return cls.from_patterns(semantic, positional, fractions=arrays.get("fractions"))
 
     @classmethod

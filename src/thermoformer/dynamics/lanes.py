@@ -62,8 +62,8 @@ class Lanes(eqx.Module, Generic[State]):
         """The state inside a prepared one."""
 
     @abc.abstractmethod
-    def unit_columns(self, state: State, count: int) -> Array:
-        """The first unit vectors of the tangent space, as `push` takes them."""
+    def columns(self, state: State, vectors: Float[Array, "vector coordinate"]) -> Array:
+        """Tangent vectors at a state, the same in all lanes, as `push` takes them; the inverse of `in_order`."""
 
     @abc.abstractmethod
     def coordinates(self, state: State) -> Float[Array, "coordinate lane"]:
@@ -137,10 +137,9 @@ class StepLanes(Lanes[Array]):
         """The state."""
         return prepared
 
-    def unit_columns(self, state: Array, count: int) -> Array:
-        """Unit vectors in the order of the coordinates."""
-        numbers = jnp.arange(count)
-        return jnp.zeros((count, *state.shape)).at[numbers, numbers].set(1.0)
+    def columns(self, state: Array, vectors: Float[Array, "vector coordinate"]) -> Array:
+        """The vectors, once for every lane."""
+        return jnp.repeat(vectors[..., None], self.count, axis=-1)
 
     def coordinates(self, state: Array) -> Array:
         """The state."""

@@ -15,13 +15,10 @@ from jaxtyping import Array
 from .._validation import fail, nonnegative_integer, nonnegative_number, positive_integer
 from .lanes import Lanes
 from .maps import as_map
-from .plan import Plan, Survey, unbounded
-from .survey import Report, finite_lanes, pieces_of, steps_at_once, survey
-from .tangents import orthonormalise
+from .plan import Plan, Survey, pieces_of, unbounded
+from .survey import Report, finite_lanes, steps_at_once, survey
+from .tangents import lost_from_first, orthonormalise, random_frame
 
-# An exponent counts as lost where rounding was all that was left in more than this share of the orthonormalisations.
-# Each such adds some −32 in place of something lower: one in ten thousand may shift the mean by a few thousandths.
-LOST_SHARE = 1e-4
 # Up to this many vectors, orthonormalising costs less than pushing: it is done at every step.
 FEW_VECTORS = 24
 
@@ -31,10 +28,10 @@ class LyapunovSpectrum:
     """Lyapunov exponents per step, largest first.
 
     Fields:
-        exponents: [exponent]; −inf where rounding ruled: the true value is lower than can be told.
+        exponents: [exponent], sorted; −inf where the exponent is below rounding error.
         errors: [exponent], standard errors by batch means; nan for lost ones, and where there is one block.
-        running: [block, exponent], average up to the end of each block.
-        lost: [exponent], the share of steps in which rounding was all that was left.
+        running: [block, exponent], average up to the end of each block, in the order of `exponents`.
+        lost: [exponent], the share of steps in which rounding was all that was left, in the order of `exponents`.
         steps, transient: what the averages are over, and what came before.
         final_state: where the orbit ended.
     """
@@ -120,15 +117,18 @@ def lyapunov_spectrum(
 ) -> LyapunovSpectrum:
     """The k leading Lyapunov exponents of the orbit from a state, by Gram–Schmidt on tangent vectors (Benettin et al.).
 
+    The vectors start in random directions, always the same. Before averaging they turn into their own directions for a
+    tenth of the steps, 1000 at most: within the transient if it is long enough, else along the first steps.
+
     Arguments:
         model: a MeanField, a DiscreteMap or a step function of a vector.
         state: where the orbit begins: model.window(...), model.token(...), or a vector.
         steps: steps that are averaged over.
         transient: steps before.
-        k: how many exponents; all where absent.
+        k: number of leading exponents; all by default.
         every: steps between orthonormalisations; 1 for up to 24 exponents and up to 16 beyond where absent. It changes
             rounding only: the longer, the sooner low exponents are lost to it.
-        blocks: the running average has so many points, and errors come from the scatter of so many blocks.
+        blocks: number of points of the running average; errors come from the scatter of these blocks.
         progress: called as progress(done, total, message).
 
     Example:
@@ -161,7 +161,9 @@ def local_exponents(model: Any, state: Any, *, steps: int, k: int | None = None)
     """The logarithm of how much each orthonormal tangent vector grows at every step, [step, exponent].
 
     Arguments:
-        model, state, k: as in `lyapunov_spectrum`; vectors begin as the first unit vectors, newest token first.
+        model, state, k: as in `lyapunov_spectrum`. Vectors start in the same random frame, and their order is kept:
+            rows are not sorted.
+        steps: steps that are recorded; the vectors turn into their directions during the first ones.
 
     Example:
         >>> local_exponents(lambda x: 2 * x, 1.0, steps=3).round(6).ravel().tolist()
@@ -172,7 +174,7 @@ def local_exponents(model: Any, state: Any, *, steps: int, k: int | None = None)
     state, _ = model.settled(state)
     lanes = model.lanes({"": np.zeros(1)}, state)
     lane_state = model.start(lanes, [state])
-    columns = lanes.unit_columns(lane_state, count)
+    columns = lanes.columns(lane_state, jnp.asarray(random_frame(count, model.dimension)))
     rows: list[np.ndarray] = []
     for some in pieces_of(positive_integer("steps", steps), steps_at_once(model.dimension, 1, count)):
         lane_state, columns, found = _local(lanes, lane_state, columns, some)
@@ -203,8 +205,7 @@ def mean_and_error(found: Survey) -> tuple[np.ndarray, np.ndarray]:
     blocks = np.where(found.finite[:, None, None], found.blocks, np.nan)
     exponents, count = blocks.mean(axis=1), blocks.shape[1]
     errors = blocks.std(axis=1, ddof=1) / np.sqrt(count) if count > 1 else np.full_like(exponents, np.nan)
-    # What comes after a lost one is not larger than it.
-    lost = np.maximum.accumulate(found.lost > LOST_SHARE, axis=1) & found.finite[:, None]
+    lost = lost_from_first(found.lost) & found.finite[:, None]
     return np.where(lost, -np.inf, exponents), np.where(lost, np.nan, errors)
 
 

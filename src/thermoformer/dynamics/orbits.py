@@ -18,8 +18,8 @@ from .lanes import Lanes
 from .lyapunov import check_steps
 from .maps import as_map
 from .meanfield import MeanField, Window
-from .plan import Density, Plan, unbounded
-from .survey import MOST_AT_ONCE, many_steps, pieces_of, steps_at_once, survey
+from .plan import Density, Plan, pieces_of, unbounded
+from .survey import MOST_AT_ONCE, many_steps, steps_at_once, survey
 from .window_lanes import MeanFieldLanes
 
 

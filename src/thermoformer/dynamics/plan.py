@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,7 +45,7 @@ class Plan:
         blocks: the counted steps are cut into so many blocks, whose scatter tells the error.
         density: how the orbit is counted; none for no density.
         longest_period: returns are sought up to so many steps after the end; 0 for no search.
-        tolerance: how close a return must be, in every coordinate.
+        tolerance: how close a return must be in every coordinate, as a share of the extent of the orbit.
         pieces: the transient is cut into so many; progress moves and Ctrl-C is heard between them.
     """
 
@@ -65,13 +65,15 @@ class Survey:
     """What was found at every point.
 
     Fields:
-        blocks: [point, block, exponent], mean of the local exponents of each block.
-        lost: [point, exponent], the share of steps in which rounding was all that was left.
+        blocks: [point, block, exponent], mean of the local exponents of each block; the largest exponent first.
+        lost: [point, exponent], the share of steps in which rounding was all that was left; in the same order.
         average, deviation, lowest, highest: [point, observable].
         density, section: [point, bin], counts; empty where not asked for.
-        period: [point], steps to the first return; 0 where none was found, -1 where none was sought.
-        nearness: [point], of the steps p after the end, the smallest p times the distance from where it was, over the
-            largest distance: about 1 or a tenth where an orbit winds around a torus, near 0 where it closes slowly.
+        period: [point], steps to the first confirmed return; 0 where none was found, -1 where none was sought.
+        unconfirmed: [point], steps to a return that was not confirmed, see `Returns`; 0 for none.
+        nearness: [point], the smallest p times the distance between the last state and the state p steps later, over
+            the largest distance: about 1 or a tenth where an orbit winds around a torus, near 0 where it closes slowly.
+        nearest: [point], that p.
         drift: [point], by how much the root-mean-square change over a turn of the positions differs between both halves
             of the counted steps, over the mean of the two; nan for one block.
         finite: [point], whether the orbit stayed within every bound.
@@ -87,7 +89,9 @@ class Survey:
     density: np.ndarray
     section: np.ndarray
     period: np.ndarray
+    unconfirmed: np.ndarray
     nearness: np.ndarray
+    nearest: np.ndarray
     drift: np.ndarray
     finite: np.ndarray
     finals: list[Any] = field(repr=False)
@@ -108,6 +112,16 @@ class Survey:
         names = [name for name in vars(parts[0]) if name != "finals"]
         found = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         return cls(**found, finals=[state for part in parts for state in part.finals])
+
+
+def pieces_of(steps: int, at_once: int) -> Iterator[int]:
+    """The steps of one compiled call after the other.
+
+    Example:
+        >>> list(pieces_of(10, 4)), list(pieces_of(0, 4))
+        ([4, 4, 2], [])
+    """
+    return (min(at_once, steps - done) for done in range(0, steps, at_once))
 
 
 def unbounded() -> ValueError:

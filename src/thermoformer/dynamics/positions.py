@@ -8,6 +8,9 @@ import numpy as np
 
 from .._validation import fail, positive_integer
 
+# The usual context is 2^bits, so a small file with many positional bits can ask for any size.
+LARGEST_CONTEXT = 2**16
+
 
 def binary_positions(context: int, bits: int) -> np.ndarray:
     """[context, bit]: binary digits of 0, 1, ..., most significant first, with −1 for 0.
@@ -32,6 +35,8 @@ def context_and_positions(context: Any, positions: Any, bits: int) -> tuple[int,
         if context is None and bits == 0:
             raise fail("context", "nothing", "the context length: without positional bits there is no usual one")
         length = 2**bits if context is None else positive_integer("context", context)
+        if length > LARGEST_CONTEXT:
+            raise fail("context", length, f"at most {LARGEST_CONTEXT} tokens; set it if there are many positional bits")
         if bits and length > 2**bits:
             expected = f"at most {2**bits}, or positions for all: {bits} bits count no further"
             raise fail("context", length, expected)

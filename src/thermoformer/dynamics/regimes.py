@@ -30,6 +30,8 @@ TORUS_NEARNESS, TORUS_DRIFT = 0.02, 0.02
 # On a torus errors shrink as the gain does, and stay below it. An exponent with a larger error may be 0, but is not
 # known to be: weak chaos on a short orbit looks like that.
 STEADY_ERRORS = 2 * ZERO_GAIN
+# A torus with more zero exponents is not called quasi-periodic.
+MOST_ZEROS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +40,7 @@ class Regime:
 
     Fields:
         name: one of `REGIMES`.
-        period: steps to the exact return; none where there is no return.
+        period: steps to the return; none where there is no return, or none that is confirmed.
         exponents, errors: the leading Lyapunov exponents with standard errors.
         zero: exponents closer to 0 than this count as 0.
         zeros: how many exponents count as 0.
@@ -84,9 +86,11 @@ def regime(
     Arguments:
         model, state: as in `lyapunov_spectrum`.
         steps, transient: steps that exponents are averaged over, and steps before.
-        k: how many leading exponents; three, or as many as there are, where absent.
-        longest_period: returns are sought up to so many steps.
-        tolerance: how close a return must be, in every coordinate of the state.
+        k: number of leading exponents; three, or as many as there are, by default.
+        longest_period: returns are sought up to this number of steps.
+        tolerance: how close a return must be in every coordinate, as a share of the extent of the orbit. An orbit that
+            shrinks to a point counts as returning once it moves by less than the tolerance itself. A return counts only
+            if the orbit then rests within rounding, about 1e-12 of its largest coordinate, or keeps coming closer.
         confirm: run on for up to so many steps more while the verdict is chaos or undecided, judging anew each time the
             length has doubled. Chaos that lasts for 100 000 steps may still end in a cycle (a supertransient).
         progress: called as progress(done, total, message).
@@ -124,18 +128,13 @@ def _verdict(exponents: np.ndarray, errors: np.ndarray, found: Survey, steps: in
     name = REGIMES[code[0]]
     leading = f"leading exponent {exponents[0]:.3g} ± {errors[0]:.1g}"
     reasons = {
-        "fixed point": "the state returns at every step",
+        "fixed point": "the state returns at every step, within rounding or closer each time",
         "periodic": f"the state returns after {period} steps; {leading}",
         "quasi-periodic": f"{leading} is 0 within {zero[0]:.1g}, and there is no return within {longest} steps",
         "chaos": f"{leading} is above {zero[0]:.1g}",
         "hyperchaos": f"two or more exponents are above {zero[0]:.1g}",
-        "undecided": f"{leading}, and no return within {longest} steps: a longer orbit, transient or period",
+        "undecided": _why_undecided(found, leading, zeros[0], bool(abs(exponents[0]) <= zero[0]), zero[0], longest),
     }
-    if period:
-        reasons["undecided"] = f"{leading}, but a return after {period} steps"
-    elif abs(exponents[0]) <= zero[0] and not winds[0]:
-        closes = f"nearness {found.nearness[0]:.1g}, drift {found.drift[0]:.1g}"
-        reasons["undecided"] = f"{leading} is 0 within {zero[0]:.1g}, but the orbit may still be settling ({closes})"
     return Regime(
         name=name,
         period=period or None,
@@ -147,6 +146,41 @@ def _verdict(exponents: np.ndarray, errors: np.ndarray, found: Survey, steps: in
         steps=spent,
         final_state=found.finals[0],
     )
+
+
+def _why_undecided(found: Survey, leading: str, zeros: int, is_zero: bool, zero: float, longest: int) -> str:
+    """What keeps an orbit from a verdict, and what may help."""
+    period, close, nearest = int(found.period[0]), int(found.unconfirmed[0]), int(found.nearest[0])
+    if period:
+        return f"{leading}, but a return after {_steps(period)}"
+    if close:
+        return (
+            f"{leading}, and the state comes close after {_steps(close)}, but it neither rests nor comes closer: the "
+            "orbit drifts, is smaller than the tolerance, or settles very slowly; "
+            f"find_cycle(model, final_state, {close}) tells whether there is a cycle to settle on"
+        )
+    if not is_zero:
+        return f"{leading}, and no return within {longest} steps: a longer orbit, transient or period may tell"
+    if zeros > MOST_ZEROS:
+        return (
+            f"{zeros} exponents are 0 within {zero:.1g}: the motion neither attracts nor repels, like a rigid "
+            "rotation, or it winds around a torus of more than two dimensions; a longer orbit does not tell, "
+            "power_spectrum shows the frequencies"
+        )
+    leading = f"{leading} is 0 within {zero:.1g}, but "
+    if found.drift[0] > TORUS_DRIFT:
+        return f"{leading}the orbit is still settling (drift {found.drift[0]:.1g}): a longer transient may tell"
+    if not found.nearness[0] > TORUS_NEARNESS:
+        return (
+            f"{leading}the orbit nearly closes after {_steps(nearest)} (nearness {found.nearness[0]:.1g}): it is still "
+            "settling on a cycle, or it winds around a torus with a rotation number very close to a fraction of "
+            f"denominator {nearest}; it is a torus if find_cycle(model, final_state, {nearest}) finds no stable cycle"
+        )
+    return f"{leading}its error is too large for a torus: a longer orbit may tell it from weak chaos"
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
 
 
 def on_torus(found: Survey) -> np.ndarray:
@@ -185,7 +219,7 @@ def classify(
     steady = ZERO_ERRORS * error <= STEADY_ERRORS / steps
     if winds is not None:
         steady = steady & winds
-    code[~returned & (above == 0) & (zeros > 0) & (zeros <= 2) & steady] = QUASI_PERIODIC
+    code[~returned & (above == 0) & (zeros > 0) & (zeros <= MOST_ZEROS) & steady] = QUASI_PERIODIC
     # A return with a positive exponent is a contradiction, and stays undecided.
     code[returned & (above == 0)] = PERIODIC
     code[returned & (above == 0) & (period == 1)] = FIXED

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,13 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array
 
 from .._validation import fail, positive_integer
 from .lanes import Lanes
 from .maps import Map
-from .plan import Plan, Survey, Tally
-from .tangents import UNROLLED, orthonormalise
+from .plan import Plan, Survey, Tally, pieces_of
+from .returns import Returns, find_returns
+from .tangents import UNROLLED, largest_first, orthonormalise, random_frame
 
 # Bytes of one batch on a CPU: what stays in a core's cache.
 CPU_BATCH_BYTES = 2**18
@@ -34,6 +35,8 @@ MOST_LANES, LANE_MULTIPLE = 2**17, 8
 # Ctrl-C is heard between compiled calls. So many numbers take a CPU a second at most; an accelerator, which mostly
 # starts kernels, gets the fewest steps at once.
 NUMBERS_AT_ONCE, FEWEST_AT_ONCE, MOST_AT_ONCE = 2**26, 2**12, 2**19
+# Tangent vectors align for this share of the counted steps before averaging, and for this many steps at most.
+ALIGNMENT_SHARE, LONGEST_ALIGNMENT = 0.1, 1000
 
 Report = Callable[[int, int, str], None]
 
@@ -156,9 +159,12 @@ def _run_batch(
             lanes, state = lanes.shared(place), jax.tree.map(place, state)
         platform = devices[0].platform
         at_once = steps_at_once(model.dimension, lanes.lanes, platform=platform)
+        alignment = min(int(ALIGNMENT_SHARE * plan.steps), LONGEST_ALIGNMENT) // plan.every if plan.exponents else 0
+        aligns_before = alignment * plan.every <= plan.transient
+        transient = plan.transient - aligns_before * alignment * plan.every
         for piece in range(plan.pieces):
             clock.tick("transient")
-            steps = plan.transient * (piece + 1) // plan.pieces - plan.transient * piece // plan.pieces
+            steps = transient * (piece + 1) // plan.pieces - transient * piece // plan.pieces
             state = many_steps(lanes, state, steps, at_once, clock.listen)
         density, bins, how, section = plan.density, 0, (0.0, 1.0, 0.0), None
         if density is not None:
@@ -167,37 +173,37 @@ def _run_batch(
             how = (density.low, (density.high - density.low) / density.bins, near)
         how = tuple(jnp.asarray(number, jnp.float64) for number in how)
         shown = 0 if density is None else density.shown
-        origin, tally, columns = _beginning(lanes, state, bins, 0 if section is None else bins, plan.exponents)
+        frame = jnp.asarray(random_frame(plan.exponents, model.dimension)) if plan.exponents else None
+        origin, tally, columns = _beginning(lanes, state, bins, 0 if section is None else bins, frame)
         blocks, lost, counted = [], np.zeros((plan.exponents, lanes.lanes)), []
         half, half_steps, seen = tally, 0, 0
         all_turns = max(plan.steps // plan.every, plan.blocks)
         turns_at_once = steps_at_once(model.dimension, lanes.lanes, plan.exponents, platform) // plan.every or 1
+
+        def with_tangents(state: Any, columns: Array, tally: Tally, turns: int) -> tuple[Any, Array, Tally, Any]:
+            """The orbit so many turns on, a turn being the steps between orthonormalisations."""
+            sums = (jnp.zeros(lost.shape), jnp.zeros(lost.shape))
+            for some in pieces_of(turns, turns_at_once):
+                clock.listen()
+                state, columns, tally, sums = jax.block_until_ready(
+                    run_tangents(
+                        lanes, state, columns, tally, origin, how, jnp.asarray(some), plan.every, shown, section, sums
+                    )
+                )
+            return state, columns, tally, sums
+
+        if alignment:
+            ahead, columns, _, _ = with_tangents(state, columns, tally, alignment)
+            # A transient too short to align in is left as it is: the orbit is counted from its end.
+            state = ahead if aligns_before else state
         for block in range(plan.blocks):
             clock.tick("orbit")
             if block == plan.blocks // 2:
                 half, half_steps = tally, seen
             steps = plan.steps * (block + 1) // plan.blocks - plan.steps * block // plan.blocks
             if plan.exponents:
-                # Blocks of whole turns, a turn being the steps between orthonormalisations.
                 turns = all_turns * (block + 1) // plan.blocks - all_turns * block // plan.blocks
-                sums = (jnp.zeros(lost.shape), jnp.zeros(lost.shape))
-                for some in pieces_of(turns, turns_at_once):
-                    clock.listen()
-                    state, columns, tally, sums = jax.block_until_ready(
-                        run_tangents(
-                            lanes,
-                            state,
-                            columns,
-                            tally,
-                            origin,
-                            how,
-                            jnp.asarray(some),
-                            plan.every,
-                            shown,
-                            section,
-                            sums,
-                        )
-                    )
+                state, columns, tally, sums = with_tangents(state, columns, tally, turns)
                 # By the mean length of a block, so that the mean over blocks is that over all steps.
                 blocks.append(np.asarray(sums[0]) * plan.blocks / (all_turns * plan.every))
                 lost += np.asarray(sums[1])
@@ -210,16 +216,11 @@ def _run_batch(
                     state, tally = jax.block_until_ready(
                         run_tally(lanes, state, tally, origin, how, jnp.asarray(some), shown, section)
                     )
-        period, nearness = np.full(lanes.lanes, -1), np.full(lanes.lanes, np.nan)
         if plan.longest_period:
-            moving, returns, done, tolerance = state, None, 0, jnp.asarray(plan.tolerance)
-            for some in pieces_of(plan.longest_period, at_once):
-                clock.listen()
-                done += some
-                moving, returns, found = jax.block_until_ready(
-                    first_returns(lanes, moving, jnp.asarray(done - some), jnp.asarray(done), tolerance, returns)
-                )
-                period, nearness = np.asarray(found[0]), np.asarray(found[1])
+            returns = find_returns(lanes, state, plan.longest_period, plan.tolerance, at_once, clock.listen)
+        else:
+            none = np.zeros(lanes.lanes, int)
+            returns = Returns(none - 1, none, np.full(lanes.lanes, np.nan), none)
         mean, deviation = _moments(tally.total, tally.squares, seen)
         first = np.sqrt(np.asarray(half.changes) / max(half_steps, 1))
         second = np.sqrt(np.asarray(tally.changes - half.changes) / max(seen - half_steps, 1))
@@ -229,17 +230,19 @@ def _run_batch(
         finite = finite_lanes(last)
         if seen:
             finite &= np.isfinite(lowest).all(1) & np.isfinite(highest).all(1)
+        means, shares = np.zeros(shape), (lost / max(sum(counted), 1)).T
+        if blocks:
+            means, shares = largest_first(np.stack(blocks).transpose(2, 0, 1), shares)
         return Survey(
-            blocks=np.stack(blocks).transpose(2, 0, 1) if blocks else np.zeros(shape),
-            lost=(lost / max(sum(counted), 1)).T,
+            blocks=means,
+            lost=shares,
             average=(np.asarray(origin) + mean).T,
             deviation=deviation.T,
             lowest=lowest,
             highest=highest,
             density=np.asarray(tally.density).T,
             section=np.asarray(tally.section).T,
-            period=period,
-            nearness=nearness,
+            **vars(returns),
             drift=_drift(first, second) if half_steps else np.full(lanes.lanes, np.nan),
             finite=finite,
             finals=[model.state(lanes, last, lane) for lane in range(lanes.lanes)],
@@ -247,10 +250,12 @@ def _run_batch(
 
 
 @eqx.filter_jit
-def _beginning(lanes: Lanes, state: Any, bins: int, section_bins: int, exponents: int) -> tuple[Array, Tally, Array]:
-    """Where the orbits are, nothing counted yet, and unit tangents: one program, not one for every operation."""
+def _beginning(
+    lanes: Lanes, state: Any, bins: int, section_bins: int, frame: Array | None
+) -> tuple[Array, Tally, Array]:
+    """Where the orbits are, nothing counted yet, and tangents: one program, not one for every operation."""
     origin = lanes.observe(state)
-    columns = lanes.unit_columns(state, exponents) if exponents else jnp.zeros(())
+    columns = jnp.zeros(()) if frame is None else lanes.columns(state, frame)
     return origin, Tally.empty(origin, bins, section_bins), columns
 
 
@@ -281,16 +286,6 @@ def steps_at_once(dimension: int, lanes: int, vectors: int = 0, platform: str | 
     # Orthonormalising costs as the square of the number of vectors.
     numbers = lanes * dimension * (1 + vectors) ** 2
     return min(max(NUMBERS_AT_ONCE // numbers, FEWEST_AT_ONCE), MOST_AT_ONCE)
-
-
-def pieces_of(steps: int, at_once: int) -> Iterator[int]:
-    """The steps of one compiled call after the other.
-
-    Example:
-        >>> list(pieces_of(10, 4)), list(pieces_of(0, 4))
-        ([4, 4, 2], [])
-    """
-    return (min(at_once, steps - done) for done in range(0, steps, at_once))
 
 
 def many_steps(lanes: Lanes, state: Any, steps: int, at_once: int, listen: Callable[[], None] = lambda: None) -> Any:
@@ -365,40 +360,6 @@ def run_tangents(
     inner = (prepared, lanes.linearise(prepared), columns, tally)
     (prepared, _, columns, tally), *sums_after = lax.fori_loop(0, turns, turn, (inner, *sums))
     return lanes.bare(prepared), columns, tally, (sums_after[0], sums_after[1])
-
-
-@eqx.filter_jit
-def first_returns(
-    lanes: Lanes, state: Any, first: Array, last: Array, tolerance: Array, before: tuple[Array, ...] | None = None
-) -> tuple[Any, tuple[Array, ...], tuple[Int[Array, " lane"], Float[Array, " lane"]]]:
-    """After how many steps each lane is back where it was, 0 where it is not up to the last; and the nearness.
-
-    Arguments:
-        first, last: the numbers of steps between which to look.
-        before: what an earlier look left, at whose state this one begins; none for the first.
-
-    Returns:
-        The last state, what a later look needs, and the returns with the nearness.
-    """
-    if before is None:
-        far = jnp.full(lanes.lanes, jnp.inf)
-        before = (lanes.coordinates(state), jnp.zeros(lanes.lanes, jnp.int64), far, jnp.zeros_like(far))
-    home, *looked = before
-
-    def one(number: Array, carry: tuple[Any, Array, Array, Array]) -> tuple[Any, Array, Array, Array]:
-        state, period, nearest, farthest = carry
-        state = lanes.step(state)
-        steps = number + 1
-        distance = jnp.max(jnp.abs(lanes.coordinates(state) - home), 0)
-        counts = lanes.returns_count(steps)
-        back = (distance < tolerance) & counts & (period == 0)
-        nearest = jnp.where(counts, jnp.minimum(nearest, steps * distance), nearest)
-        farthest = jnp.where(counts, jnp.maximum(farthest, distance), farthest)
-        return state, jnp.where(back, steps, period), nearest, farthest
-
-    state, period, nearest, farthest = lax.fori_loop(first, last, one, (state, *looked))
-    nearness = jnp.where(farthest > 0, nearest / jnp.where(farthest > 0, farthest, 1.0), 0.0)
-    return state, (home, period, nearest, farthest), (period, nearness)
 
 
 def over_devices(devices: Sequence[Any]) -> Callable[[Array], Array]:

@@ -138,12 +138,11 @@ class MeanFieldLanes(Lanes[WindowState]):
         """The window alone."""
         return prepared.window
 
-    def unit_columns(self, state: WindowState, count: int) -> Array:
-        """Unit vectors in the order newest token first, features of a token in their order."""
-        numbers = jnp.arange(count)
-        token, feature = jnp.divmod(numbers, state.attention.shape[1])
-        slot = lax.rem(state.slot + 2 * self.context - 1 - token, jnp.full_like(token, self.context))
-        return jnp.zeros((count, *state.attention.shape)).at[numbers, slot, feature].set(1.0)
+    def columns(self, state: WindowState, vectors: Float[Array, "vector coordinate"]) -> Array:
+        """Vectors whose tokens are in order, oldest first, with the entries of each token put in its slot."""
+        token = lax.rem(jnp.arange(self.context) + self.context - state.slot, self.context)
+        by_token = vectors.reshape(len(vectors), self.context, -1)
+        return jnp.repeat(by_token[:, token, :, None], self.lanes, axis=-1)
 
     def coordinates(self, state: WindowState) -> Float[Array, "coordinate lane"]:
         """A of all tokens, oldest first."""

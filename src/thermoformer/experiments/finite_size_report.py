@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from .. import figures
+from .._files import csv_writer
 from . import page
 from .finite_size import FiniteSizeConfig, fitted_power
 from .paper_dynamics import PAPER
@@ -114,8 +114,7 @@ def _size_table(dataset: xr.Dataset, scores: np.ndarray) -> str:
 
 
 def _write_table(dataset: xr.Dataset, scores: np.ndarray, file: Path) -> None:
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
+    with csv_writer(file) as writer:
         writer.writerow(["form", "bits", "error", "standard_error", "z"])
         for form in dataset.form.values.tolist():
             for number, bits in enumerate(dataset.bits.values.tolist()):

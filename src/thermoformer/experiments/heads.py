@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
+from .._files import csv_writer, refuse_foreign, write_safely
 from .._progress import Progress, silent
 from .._validation import fail, nonnegative_integer, one_of, positive_integer
 from ..learning import HeadScores
@@ -27,6 +27,7 @@ from ..transformers import (
 )
 from ..transformers.curves import AGAIN, COMPARED, MEASURES, TIMED, draw
 from ..transformers.families import Head
+from ..transformers.files import MASKED_MARK, PRUNED_MARK, refuse_foreign_folder
 from ..transformers.judge import judged
 from .heads_inputs import check_device, examples_for, load_model, quiet, read_task
 
@@ -37,6 +38,14 @@ if TYPE_CHECKING:
 FRACTIONS = (0.25, 0.5, 0.75)
 # Examples that heads are scored with, where not said otherwise; a sequence has a target in each of its tokens.
 TEXTS, SEQUENCES = 1000, 64
+# The files that are written, each with what tells it from a file of the same name that is not ours.
+FILES = {
+    "scores.csv": b"layer,head,score,removed",
+    "order.csv": b"step,layer,head,score",
+    "record.json": b'"scored_again"',
+    "curves.csv": b"method,removed,",
+    "curves.nc": b"config_hash",
+} | dict.fromkeys(("heads.html", "scores.png", "scores.svg", "curves.png", "curves.svg"), b"thermoformer")
 
 
 def run_heads(
@@ -102,8 +111,7 @@ def run_heads(
     nonnegative_integer("seed", seed)
     check_device(device)
     out, report = Path(out), progress or silent
-    if out.exists() and not out.is_dir():
-        raise fail("out", f"{out}, which is a file", "a folder")
+    check_out(out)
     report(0, 1, "task")
     read = read_task(task, file, seed=seed)
     report(0, 1, f"model {model}")
@@ -179,9 +187,24 @@ def run_heads(
         )
         record["curves"] = curve_rows(curves)
         write_report(record, scores, removed, curves, out)
-    (out / "record.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_safely(out / "record.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     report(1, 1, "done")
     return record
+
+
+def check_out(out: Path) -> None:
+    """Refuses a folder with anything in the place of an output that is not an earlier output.
+
+    Nothing is computed or written before: a refusal afterwards would leave half of the outputs.
+    """
+    if out.exists() and not out.is_dir():
+        raise fail("out", f"{out}, which is a file", "a folder")
+    for name, mark in FILES.items():
+        refuse_foreign(out / name, mark)
+    refuse_foreign_folder(out / "pruned", PRUNED_MARK)
+    refuse_foreign_folder(out / "masked", MASKED_MARK)
+    if (out / "points").exists() and not (out / "points").is_dir():
+        raise fail("out", f"{out / 'points'}, which is a file", "a folder, or nothing there")
 
 
 def fractions_of(share: float, heads: int) -> list[float]:
@@ -213,8 +236,7 @@ def curve_rows(curves: xr.Dataset) -> list[dict[str, Any]]:
 def write_scores(scores: HeadScores, removed: Sequence[Head], file: Path) -> None:
     """Layer, head, score of the whole model, and whether the head was removed."""
     gone = set(removed)
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
+    with csv_writer(file) as writer:
         writer.writerow(["layer", "head", "score", "removed"])
         for head, value in zip(scores.labels, scores.values, strict=True):
             writer.writerow([*head, f"{value:.6g}", "yes" if head in gone else "no"])
@@ -222,8 +244,7 @@ def write_scores(scores: HeadScores, removed: Sequence[Head], file: Path) -> Non
 
 def write_order(scores: HeadScores, removed: Sequence[Head], file: Path) -> None:
     """The heads in the order in which they were removed, with their scores in the whole model."""
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
+    with csv_writer(file) as writer:
         writer.writerow(["step", "layer", "head", "score"])
         for step, head in enumerate(removed, 1):
             writer.writerow([step, *head, f"{scores[head]:.6g}"])

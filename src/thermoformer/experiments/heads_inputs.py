@@ -5,6 +5,7 @@ Nothing that comes with a model is run or unpickled: its class is one of transfo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import transformers
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto import modeling_auto
 
 from .._validation import fail, positive_integer
 from ..tasks import LabelledTexts, read_labelled, read_text, sst2, trec
@@ -22,6 +23,7 @@ from ..transformers.curves import draw
 from ..transformers.families import FAMILIES
 from ..transformers.files import RECORD_FILE
 from ..transformers.passes import need_causal, positions_of
+from ..transformers.pretrained import config_from, read_config, read_weights, unreadable
 
 # The share of a file's own examples that heads are scored with; the rest judges.
 TO_SCORE = 0.8
@@ -30,6 +32,8 @@ LENGTH, MAX_LENGTH = 256, 128
 
 TASKS = {"trec": trec, "sst2": sst2}
 _EXPECTED = "trec, sst2, a file that ends in .tsv (text, tab, label), or text with a file that ends in .txt"
+# Entries of a configuration that change what a model returns.
+_OUTPUTS = ("output_attentions", "_output_attentions", "output_hidden_states", "return_dict")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.txt", "vocab.json", "tekken.json")
 
 
@@ -106,7 +110,9 @@ def load_model(name: str | Path, *, language: bool) -> tuple[Any, Any]:
         if language:
             need_causal(model)
         adapter_for(model)
-        return model, _tokenizer(source, folder if here else None)
+        tokenizer = _tokenizer(source, folder if here else None, model.config)
+        _try_out(model, tokenizer)
+        return model, tokenizer
 
 
 def examples_for(
@@ -187,57 +193,84 @@ def is_classifier(name: str) -> bool:
 
 
 def _configuration(source: str) -> Any:
-    try:
-        config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        raise _unreadable(source, error, "a model") from error
-    if config.model_type not in {family.model_type for family in FAMILIES}:
-        raise fail("model", f"one of type {config.model_type!r}", f"one of the families {', '.join(known_families())}")
+    entries = read_config(source)
+    kind = entries.get("model_type")
+    if kind not in [family.model_type for family in FAMILIES]:
+        raise fail("model", f"one of type {kind!r}", f"one of the families {', '.join(known_families())}")
+    entries = {name: value for name, value in entries.items() if name not in _OUTPUTS}
+    config = config_from(entries, transformers.CONFIG_MAPPING[kind])
+    config.name_or_path = source
     return config
 
 
 def _pretrained(source: str, config: Any, language: bool) -> Any:
     # Before any weights are fetched. Encoders that could be run as decoders say whether they are.
-    causal = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and getattr(config, "is_decoder", None) is not False
+    known = config.model_type in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    causal = known and getattr(config, "is_decoder", None) is not False
     if language and not causal:
         got = f"{source}, a model of type {config.model_type!r}"
         raise fail("model", got, "a causal language model for plain text, or a task with labels")
-    own = any(is_classifier(name) for name in config.architectures or ())
-    kind: Any = (
-        transformers.AutoModelForCausalLM
+    names = config.architectures if isinstance(config.architectures, list) else []
+    own = any(is_classifier(str(name)) for name in names)
+    classes: Any = (
+        modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
         if language
-        else transformers.AutoModelForSequenceClassification
+        else modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
         if own
-        else transformers.AutoModel
+        else modeling_auto.MODEL_MAPPING_NAMES
     )
-    options = {"use_safetensors": True, "trust_remote_code": False, "dtype": torch.float32, "output_loading_info": True}
+    if config.model_type not in classes:
+        raise fail("model", f"{source}, a {config.model_type!r} that classifies texts", "a type that does")
+    kind = getattr(transformers, classes[config.model_type])
+    options = {"config": config, "dtype": torch.float32, "output_loading_info": True}
+    weights = read_weights(source)
     try:
-        model, found = kind.from_pretrained(source, config=config, **options)
+        model, found = kind.from_pretrained(None, state_dict=dict(weights), **options)
         if found["missing_keys"] and all(name.startswith("pooler.") for name in found["missing_keys"]):
             # A probe reads the tokens; a pooling layer with random weights would be saved for nothing.
-            model, found = kind.from_pretrained(source, config=config, add_pooling_layer=False, **options)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise _unreadable(source, error, "weights as safetensors") from error
+            model, found = kind.from_pretrained(None, state_dict=dict(weights), add_pooling_layer=False, **options)
+    except Exception as error:  # odd entries of a configuration raise errors of many kinds
+        raise unreadable(source, error, "a model whose weights fit its configuration") from error
     if missing := sorted(found["missing_keys"]):
         raise fail("model", f"{source} without weights for {_listed(missing)}", f"those of a {type(model).__name__}")
+    if model.can_generate():
+        _set_generation(model, source)
     return model.eval()
 
 
-def _tokenizer(source: str, folder: Path | None) -> Any:
+def _set_generation(model: Any, source: str) -> None:
+    """Gives a model the settings for generation that are saved beside it, if there are any."""
+    try:
+        model.generation_config = transformers.GenerationConfig.from_pretrained(source)
+    except OSError:
+        return
+    except Exception as error:
+        raise unreadable(source, error, "a whole generation_config.json") from error
+
+
+def _tokenizer(source: str, folder: Path | None, config: Any) -> Any:
     # transformers makes up an empty tokenizer where it finds no file.
     if folder is not None and not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise FileNotFoundError(
             f"model: got {folder} without a tokenizer; expected a file such as tokenizer.json in it"
         )
     try:
-        return transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        raise _unreadable(source, error, "a tokenizer") from error
+        return transformers.AutoTokenizer.from_pretrained(source, config=config, trust_remote_code=False)
+    except Exception as error:  # damaged files raise errors of many kinds
+        raise unreadable(source, error, "a tokenizer") from error
 
 
-def _unreadable(source: str, error: Exception, expected: str) -> ValueError:
-    why = " ".join(str(error).split())
-    return fail("model", f"{source}, which could not be read", f"a folder or a name on the hub with {expected} ({why})")
+def _try_out(model: Any, tokenizer: Any) -> None:
+    """Runs a few words through a model: odd entries of a configuration show only then."""
+    expected = "a model that runs with its tokenizer"
+    rows = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > rows:
+        raise fail("model", f"{len(tokenizer)} tokens of the tokenizer and {rows} in the model", expected)
+    try:
+        with torch.no_grad():
+            model(**{name: torch.tensor([values]) for name, values in tokenizer("a b c").items()})
+    except Exception as error:
+        raise fail("model", f"one that does not run ({' '.join(str(error).split())[:300]})", expected) from error
 
 
 def _limit(tokenizer: Any) -> int | None:
@@ -254,7 +287,7 @@ def quiet() -> Iterator[None]:
     """No bars and notes of transformers: what matters in them is an error here."""
     log = transformers.utils.logging
     level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
-    log.set_verbosity_error()
+    log.set_verbosity(logging.CRITICAL)
     log.disable_progress_bar()
     try:
         yield

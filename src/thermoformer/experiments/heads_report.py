@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import xarray as xr
 
 from .. import figures
+from .._files import csv_writer
 from ..figures.heads import METHOD_LABELS
 from ..learning import HeadScores
 from ..transformers.families import Head
@@ -167,8 +167,7 @@ def _cell(row: dict[str, Any], measure: str) -> str:
 
 
 def _write_curves(record: dict[str, Any], file: Path) -> None:
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
+    with csv_writer(file) as writer:
         writer.writerow(["method", "removed", f"{record['measure']}_mean", "standard_error"])
         for row in record["curves"]:
             error = "" if row["error"] is None else f"{row['error']:.6g}"

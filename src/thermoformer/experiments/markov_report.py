@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
 from .. import figures
+from .._files import csv_writer
 from . import page
 from .markov_config import MarkovConfig, MarkovVariant
 from .markov_figures import draw_accuracy, draw_kernels, draw_label_overlap, draw_order_parameters, width_name
@@ -61,8 +61,7 @@ def write_report(dataset: xr.Dataset, config: MarkovConfig, out: Path) -> Path:
 
 
 def _write_table(rows: list[Comparison], file: Path) -> None:
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
+    with csv_writer(file) as writer:
         writer.writerow(
             ["variant", "predictor", "width", "mean_percent", "spread_percent", "seeds", "published_percent", _SAME]
         )

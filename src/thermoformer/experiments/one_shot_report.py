@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
 from .. import figures
+from .._files import csv_writer
 from . import page
 from .one_shot_choices import at_choice
 from .one_shot_config import OneShotConfig
@@ -87,8 +87,7 @@ def write_report(dataset: xr.Dataset, config: OneShotConfig, out: Path) -> Path:
 
 def _write_accuracies(dataset: xr.Dataset, file: Path) -> None:
     """One row per width and temperature: everything that the choices, figures and correlations are made of."""
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
+    with csv_writer(file) as writer:
         parts = [f"{part}_percent" for part in dataset.part.values]
         choices = ["chosen_by_validation", "chosen_by_evidence"]
         correlated = [name.lower().replace(",", "").replace(" ", "_") for name in COEFFICIENTS]
@@ -107,8 +106,7 @@ def _write_accuracies(dataset: xr.Dataset, file: Path) -> None:
 
 def _write_scores(dataset: xr.Dataset, file: Path) -> None:
     scores = head_scores(dataset)
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
+    with csv_writer(file) as writer:
         writer.writerow(["head", *scores])
         for number, head in enumerate(dataset["head"].values):
             writer.writerow([head, *(f"{values[number]:.4f}" for values in scores.values())])

@@ -14,8 +14,9 @@ import jax
 import numpy as np
 
 from .. import __version__
+from .._files import write_safely
 from .._progress import Progress, silent
-from .._validation import nonnegative_integer, positive_integer
+from .._validation import check_memory, nonnegative_integer, positive_integer
 from ..learning import (
     Architecture,
     AttentionNetwork,
@@ -32,6 +33,8 @@ PUBLISHED_ACCURACY = 83.8
 # The trained network of the package.
 SHIPPED = "one_shot_h4.safetensors"
 _BATCH_OF_SEQUENCES = 128
+# Patches of a sequence, and numbers of a patch for each channel.
+_TOKENS, _FEATURES = 48, 64
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,15 @@ class OneShotTrainingConfig:
             positive_integer(name, getattr(self, name))
         self.architecture()
         self.settings()
+        sizes = f"heads {self.heads}, width {self.width}, key_size {self.key_size}, batch {self.batch}"
+        check_memory("sizes", sizes, self._memory())
+
+    def _memory(self) -> int:
+        """Bytes that training takes, about: weights with gradients and moments of Adam, and a batch with gradients."""
+        heads, tokens, features = sum(self.heads), _TOKENS, _FEATURES * self.channels
+        weights = self.width * (features + heads * self.width) + 2 * heads * self.key_size * features
+        each = tokens * (features + heads * (self.width + 2 * self.key_size + tokens))
+        return 4 * (6 * weights + 2 * self.batch * each)
 
     @classmethod
     def full(cls, **changes: Any) -> OneShotTrainingConfig:
@@ -164,9 +176,7 @@ def run_one_shot_training(
             count = config.validation_sequences if name == "validation" else config.test_sequences
             measured[name] = one_shot_accuracy(network, task, count)
     record = _record(config, training, measured)
-    part = folder / ".record.json.part"
-    part.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-    os.replace(part, folder / "record.json")
+    write_safely(folder / "record.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
     return record
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
 from .. import figures
+from .._files import csv_writer
 from ..dynamics import REGIMES, Bifurcation, chaotic_intervals, intervals, regime_names
 from . import page
 from .orbit_diagram import ZOOM, OrbitDiagramConfig
@@ -216,8 +216,7 @@ def _write_table(dataset: xr.Dataset, file: Path) -> None:
     values, names, period = dataset[parameter].values, regime_names(dataset).values, dataset.period.values
     change = (names[1:] != names[:-1]) | (period[1:] != period[:-1])
     starts = np.concatenate([[0], np.flatnonzero(change) + 1])
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
+    with csv_writer(file) as writer:
         writer.writerow(["first", "last", "values", "regime", "period", "largest_exponent"])
         for start, end in zip(starts, [*starts[1:], len(values)], strict=True):
             top = float(dataset.exponents.isel(exponent=0).values[start:end].max())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from .._files import write_safely
 from .._validation import fail
 
 _MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -166,7 +166,4 @@ def write_page(file: str | Path, title: str, lead: str, parts: Sequence[str], fo
 </body>
 </html>
 """
-    part = file.with_name(f".{file.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, file)
-    return file
+    return write_safely(file, text)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
 from .. import figures
+from .._files import csv_writer
 from ..figures.pruning import ORDER_LABELS
 from ..learning.scores import head_name, head_of
 from . import page
@@ -216,8 +216,7 @@ def _write_heads(dataset: xr.Dataset, config: PruningConfig, file: Path) -> None
     drops = {part: single_drops(dataset, part) for part in MEASURED}
     whole = float(dataset.accuracy.sel(part="test", subset=0))
     errors = 100 * binomial_error(whole - drops["test"] / 100, config.test_sequences)
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
+    with csv_writer(file) as writer:
         names = [f"drop_{part}_points" for part in MEASURED]
         writer.writerow(["head", *(f"score_{name}" for name in SCORES), *names, "error_test_points"])
         for index, head in enumerate(dataset["head"].values):
@@ -229,8 +228,7 @@ def _write_heads(dataset: xr.Dataset, config: PruningConfig, file: Path) -> None
 def _write_curves(dataset: xr.Dataset, config: PruningConfig, file: Path) -> None:
     heads = [head_of(name) for name in dataset["head"].values.tolist()]
     measures = ("accuracy", "error", "random_mean", "random_spread", "deviations", "beats")
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
+    with csv_writer(file) as writer:
         writer.writerow(["part", "fine_tuned", "order", "removed", "heads", *measures])
         for part in MEASURED:
             for finetuned in (None, config.finetuned_random):

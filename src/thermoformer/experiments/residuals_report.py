@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
 from .. import figures
+from .._files import csv_writer
 from . import page
 from .residuals import ResidualsConfig
 from .residuals_figures import (
@@ -63,8 +63,7 @@ def write_report(dataset: xr.Dataset, config: ResidualsConfig, out: Path) -> Pat
 
 def _write_table(dataset: xr.Dataset, file: Path) -> None:
     names = [f"{part}_{slug(quantity)}_percent" for quantity in QUANTITIES for part in ("distance", "noise")]
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
+    with csv_writer(file) as writer:
         writer.writerow(["width", "kind", "approach", "seeds", "accuracy_percent", "spread_percent", *names])
         for width in dataset.width.values:
             for kind in KINDS:

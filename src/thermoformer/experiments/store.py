@@ -16,9 +16,8 @@ from typing import Any
 
 import xarray as xr
 
+from .._files import read_netcdf, write_netcdf
 from .._validation import fail
-
-ENGINE = "h5netcdf"
 
 # Raise it when the variables of a file or the meaning of a seed change: files from before are then set aside.
 FORMAT = 1
@@ -49,12 +48,7 @@ def load(file: Path, config_hash: str) -> xr.Dataset | None:
     """What an earlier run with this config finished, or nothing; a file of another config is set aside, and says so."""
     if not file.exists():
         return None
-    try:
-        dataset = xr.load_dataset(file, engine=ENGINE)
-    except (OSError, ValueError, KeyError) as error:
-        raise fail(
-            "out", f"{file}, which cannot be read as netCDF ({error})", "another folder, or none there"
-        ) from error
+    dataset = read_netcdf(file, name="out")
     found = dataset.attrs.get("config_hash")
     if found is None:
         raise fail("out", f"{file}, which no experiment wrote", "another folder, or no such file there")
@@ -69,10 +63,5 @@ def load(file: Path, config_hash: str) -> xr.Dataset | None:
 def save(dataset: xr.Dataset, file: Path, config_hash: str) -> None:
     """Writes the file whole: either the old or the new one is there at any moment, never half of one."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.part")
     compressed = {name: {"zlib": True} for name, variable in dataset.data_vars.items() if variable.ndim}
-    try:
-        dataset.assign_attrs(config_hash=config_hash).to_netcdf(part, engine=ENGINE, encoding=compressed)
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)
+    write_netcdf(dataset.assign_attrs(config_hash=config_hash), file, encoding=compressed)

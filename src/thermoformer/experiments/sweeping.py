@@ -17,6 +17,7 @@ import xarray as xr
 
 from .._progress import Progress
 from ..sweeps import Sweep, SweepStore
+from ..sweeps.store import JSON_ATTRIBUTES, TEXT_ATTRIBUTES
 from . import store
 from .executor import HERE, Executor
 
@@ -152,7 +153,7 @@ def _with_what_is_there(folder: Path, axes: Mapping[str, Sequence[Any]], batch: 
 
 def _set_aside(store: SweepStore, changed: list[str]) -> None:
     there = store.description()
-    name = hashlib.sha256(json.dumps([there[name] for name in sorted(changed)]).encode()).hexdigest()[:8]
+    name = hashlib.sha256(json.dumps([there.get(name) for name in sorted(changed)]).encode()).hexdigest()[:8]
     aside = store.folder.with_name(f"{store.folder.name}-{name}")
     number = 1
     while aside.exists():
@@ -163,9 +164,6 @@ def _set_aside(store: SweepStore, changed: list[str]) -> None:
     warnings.warn(f"{store.folder} holds a run with other {what}: kept as {aside.name}, starting anew", stacklevel=4)
 
 
-# What a store says about itself, beside what the function said.
-_OF_THE_STORE = ("versions", "fixed", "runs", "function", "seed", "revision", "created")
-
-
 def _own_attributes(dataset: xr.Dataset) -> dict[str, Any]:
-    return {name: value for name, value in dataset.attrs.items() if name not in _OF_THE_STORE}
+    """What the function said about its results, without what the store says."""
+    return {name: value for name, value in dataset.attrs.items() if name not in (*JSON_ATTRIBUTES, *TEXT_ATTRIBUTES)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .. import figures
+from .._files import csv_writer
 from ..dynamics import autocorrelation, power_spectrum
 from . import page
 from .paper_dynamics import PAPER
@@ -182,8 +182,7 @@ def _running_on(dataset: xr.Dataset, config: TrajectoriesConfig) -> str:
 
 
 def _write_table(dataset: xr.Dataset, file: Path) -> None:
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
+    with csv_writer(file) as writer:
         writer.writerow(["beta", "regime", "period", "dimension", "exponent", "value", "error", "steps", "verdicts"])
         for number in range(dataset.sizes["beta"]):
             one = dataset.isel(beta=number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
+from .._files import csv_writer
 from ..figures import figure_grid, save, styled
 from ..figures.comparison import comparison_panels
 from ..figures.convergence import approach_label, convergence
@@ -325,8 +325,7 @@ def _warnings(dataset: xr.Dataset, config: WidthConvergenceConfig) -> list[str]:
 
 def _write_tables(markov: xr.Dataset, one_path: xr.Dataset, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    with (out / "errors.csv").open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
+    with csv_writer(out / "errors.csv") as writer:
         writer.writerow(["width", "seed", "reference", "approach", "quantity", "error", "noise"])
         axes = ("width", "seed", "reference", "approach", "quantity")
         errors, noises = markov.error.transpose(*axes), markov.noise.transpose(*axes)
@@ -334,8 +333,7 @@ def _write_tables(markov: xr.Dataset, one_path: xr.Dataset, out: Path) -> None:
         for row, error, noise in zip(itertools.product(*names), errors.values.flat, noises.values.flat, strict=True):
             if np.isfinite(error):
                 writer.writerow([*row, f"{error:.6g}", f"{noise:.6g}"])
-    with (out / "one_path.csv").open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
+    with csv_writer(out / "one_path.csv") as writer:
         writer.writerow(["width", "data_set", "approach", *QUANTITIES, "log_evidence"])
         axes = ("width", "seed", "approach")
         names = [one_path[axis].values.tolist() for axis in axes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -13,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from .._files import write_safely
 from .._validation import fail, positive_integer
 
 # Okabe and Ito's colours: told apart with every common kind of colour vision, and in grey by their lightness.
@@ -113,12 +115,13 @@ def save(figure: Figure, stem: str | Path) -> tuple[Path, Path]:
     png, svg = stem.with_name(stem.name + ".png"), stem.with_name(stem.name + ".svg")
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
-        with matplotlib.rc_context(_SAVE_STYLE):
-            figure.savefig(png, dpi=200, metadata={"Software": "thermoformer"})
-            figure.savefig(svg, dpi=200, metadata={"Date": None, "Creator": "thermoformer"})
     except OSError as error:
-        why = error.strerror or error
-        raise fail("stem", f"{stem} ({why})", "a path in a folder that can be written to") from error
+        raise fail("stem", f"{stem} ({error.strerror})", "a path in a folder that can be written to") from error
+    for file, metadata in ((png, {"Software": "thermoformer"}), (svg, {"Date": None, "Creator": "thermoformer"})):
+        stream = io.BytesIO()
+        with matplotlib.rc_context(_SAVE_STYLE):
+            figure.savefig(stream, format=file.suffix[1:], dpi=200, metadata=metadata)
+        write_safely(file, stream.getvalue(), name="stem")
     return png, svg
 
 

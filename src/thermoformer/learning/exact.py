@@ -8,17 +8,18 @@ over these gives the exact predictor at a cost that does not grow with the width
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._keys import KeyLike, as_key, standard_normal
-from .._validation import fail, positive_number
-from .action import Setting, entropy_derivatives, path_factor, reachable_action
-from .kernels import Problem, null_energy
+from .._keys import KeyLike, as_key, numpy_generator, standard_normal
+from .._validation import fail, one_of, positive_number
+from .action import Setting, entropy, entropy_derivatives, path_factor, reachable_action
+from .kernels import Problem, null_energy, reachable_energy
 from .layout import Layout
 from .minimise import action_derivatives, action_scale
 from .moments import NewExamples, moments, new_examples
@@ -28,7 +29,11 @@ from .posterior import Posterior, batch_numbers, draws_tree, mean_and_error, pre
 from .predictor import Prediction, ready_problem
 from .saddle import hessian_is_affordable, minimise_from
 from .sampling import FEW_ROWS, Report, check_devices, check_sizes, diagnose, run_nuts, warn_if_unmixed
+from .tempering import run_tempered
 
+METHODS = ("auto", "nuts", "tempered")
+# Searches for modes in narrow networks, and by how much ln of the density may be under the highest for a mode to count.
+MODE_SEARCHES, MODE_RANGE = 16, 10.0
 # Draws whose predictions are computed at once on an accelerator.
 DRAWS_AT_ONCE = 64
 
@@ -47,9 +52,18 @@ class Target(eqx.Module):
         return self.centre + (self.root * position if self.root.ndim == 1 else self.root @ position)
 
     def __call__(self, position: jax.Array) -> jax.Array:
-        """½ S at finite width; a failed Cholesky factor counts as infinitely unlikely."""
-        value = reachable_action(self.vector(position), self.problem, self.layout, self.setting) / 2
+        """½ S at finite width."""
+        return self.energy(position) + self.prior(position)
+
+    def energy(self, position: jax.Array) -> jax.Array:
+        """½ E less a constant; a failed Cholesky factor counts as infinitely unlikely."""
+        factor = path_factor(self.vector(position), self.layout, self.setting.scales)
+        value = reachable_energy(self.problem, factor, self.setting.temperature) / 2
         return jnp.where(jnp.isnan(value), jnp.inf, value)
+
+    def prior(self, position: jax.Array) -> jax.Array:
+        """½ of the entropy at finite width: −ln of the prior density, less a constant."""
+        return entropy(self.vector(position), self.layout, self.setting) / 2
 
 
 class _Observed(eqx.Module):
@@ -129,6 +143,7 @@ def sample_order_parameters(
     draws: int = 1000,
     chains: int = 2,
     warmup: int | None = None,
+    method: str = "auto",
     form: str = "auto",
     target_acceptance: float = 0.8,
     devices: int | None = None,
@@ -136,7 +151,11 @@ def sample_order_parameters(
 ) -> OrderPosterior:
     """The exact posterior at finite width: NUTS over the Bartlett factors of the order parameters (learning §6).
 
-    The chains start around the mode of the exact density, near the saddle, in coordinates whitened by its Hessian.
+    If every layer is at least as wide as its number of path vectors n_l, U has full rank, and we know of no posterior
+    with a second mode. Each chain then starts at the mode that a search from its own draw of the prior finds, in
+    coordinates whitened by the Hessian there. In a narrower network U has low rank, and its posterior often has several
+    modes. The chains are then tempered: they exchange states with replicas at lower powers of the likelihood, down to
+    the prior. `diagnostics.crossings` counts the independent states that came from there.
 
     Arguments:
         features: attentioned inputs ξ [example, path, feature] of the training examples.
@@ -144,6 +163,7 @@ def sample_order_parameters(
         temperature: τ > 0.
         key: an integer or a JAX key.
         draws, chains, warmup: draws per chain after warm-up; warm-up is half of them, at least 200, where not given.
+        method: "nuts", "tempered", or "auto": tempered where some N_l < n_l.
         form: form of the kernel: "auto", "pairs", "features" or "dual".
         devices: how many local devices share the chains, a divisor of their number; one where absent.
         progress: called as progress(done, total, message).
@@ -164,26 +184,34 @@ def sample_order_parameters(
         raise fail("target_acceptance", target_acceptance, "a number between 0 and 1")
     draws, chains, warmup = check_sizes(draws, chains, warmup)
     count = check_devices(devices, chains)
-    first, second = jax.random.split(as_key(key))
+    one_of("method", method, METHODS)
+    key = as_key(key)
     problem = ready_problem(arch, features, y, temperature, form)
-    target = whitened_target(arch, problem, temperature)
-    start = standard_normal(first, (chains, target.layout.count))
-    (vectors, potentials), stats = run_nuts(
-        target,
-        _Observed(target),
-        start,
-        second,
-        warmup=warmup,
-        draws=draws,
-        target_acceptance=target_acceptance,
-        side_by_side=True if len(problem.labels) <= FEW_ROWS else None,
-        devices=count,
-        progress=progress,
-    )
+    setting = Setting.of(arch, temperature)
+    layout = Layout.at_finite_width(arch.heads, arch.outputs, arch.skip, arch.widths)
+    options: dict[str, Any] = {
+        "warmup": warmup,
+        "draws": draws,
+        "target_acceptance": target_acceptance,
+        "side_by_side": True if len(problem.labels) <= FEW_ROWS else None,
+        "devices": count,
+        "progress": progress,
+    }
+    if method == "tempered" or (method == "auto" and layout.narrow):
+        name = "tempered nuts"
+        target = Target(problem, setting, jnp.zeros(layout.count), jnp.ones(layout.count), layout)
+        (vectors, potentials), stats = run_tempered(
+            target, _Observed(target), partial(prior_vectors, layout, setting), key, chains=chains, **options
+        )
+    else:
+        name = "nuts"
+        start_key, run_key = jax.random.split(key)
+        target, start = whitened_target(problem, layout, setting, start_key, chains)
+        (vectors, potentials), stats = run_nuts(target, _Observed(target), start, run_key, **options)
     grams = np.asarray(_grams(target.layout, jnp.asarray(vectors), target.setting.scales))
     upper = np.triu_indices(grams.shape[-1])
     density = -potentials - float(null_energy(problem, temperature)) / 2
-    diagnostics = diagnose("nuts", {"order parameter": grams[..., *upper], "log density": density}, stats)
+    diagnostics = diagnose(name, {"order parameter": grams[..., *upper], "log density": density}, stats)
     warn_if_unmixed(diagnostics)
     mean, error = mean_and_error(grams)
     kept = {
@@ -197,42 +225,95 @@ def sample_order_parameters(
         order_parameter=mean,
         order_parameter_error=error,
         diagnostics=diagnostics,
-        draws=draws_tree(arch, kept, stats, temperature=temperature, method="order parameters, NUTS"),
+        draws=draws_tree(arch, kept, stats, temperature=temperature, method=f"order parameters, {name}"),
         problem=problem,
         layout=target.layout,
         vectors=vectors,
     )
 
 
-def whitened_target(arch: Architecture, problem: Problem, temperature: float) -> Target:
-    """The exact density in coordinates centred at its mode and whitened by its Hessian there."""
-    layout = Layout.at_finite_width(arch.heads, arch.outputs, arch.skip, arch.widths)
-    setting = Setting.of(arch, temperature)
-    # Where a width cuts the factors, rows without a diagonal entry start off zero: there all of their weight is gone,
-    # and the search would start on a ridge.
-    start = np.zeros(layout.count)
-    if layout.ranks is not None:
-        start = np.where(layout.diagonal, 0.0, 0.1 * np.random.default_rng(0).normal(size=layout.count))
+def whitened_target(
+    problem: Problem, layout: Layout, setting: Setting, key: jax.Array, chains: int
+) -> tuple[Target, jax.Array]:
+    """The exact density in coordinates centred at its mode and whitened by its Hessian there, and starts of chains.
+
+    The mode is searched from one draw of the prior for every chain. If these searches end in different modes the chains
+    start there, and R-hat tells.
+    """
+    found = modes_from_prior(problem, layout, setting, key, chains)
+    vectors = jnp.stack([mode.vector for mode in found])
+    centre = min(found, key=lambda mode: mode.action).vector
+    noise = standard_normal(key, (chains, layout.count))
+    if _method(problem, layout) != "newton":
+        root = jnp.sqrt(2 / entropy_derivatives(centre, layout, setting)[2])
+        return Target(problem, setting, centre, root, layout), (vectors - centre) / root + noise
+    root = _root(centre, problem, layout, setting)
+    return Target(problem, setting, centre, root, layout), jnp.linalg.solve(root, (vectors - centre).T).T + noise
+
+
+class Mode(NamedTuple):
+    """Where a search for a mode ended: the vector of Bartlett factors, S there less a constant, and U."""
+
+    vector: jax.Array
+    action: float
+    order_parameter: np.ndarray
+
+
+def modes_from_prior(problem: Problem, layout: Layout, setting: Setting, key: jax.Array, searches: int) -> list[Mode]:
+    """Modes of the exact posterior, each found from one draw of the prior; the same one may appear several times."""
+    modes = []
+    for draw in prior_vectors(layout, setting, numpy_generator(key), searches):
+        end = minimise_from(problem, layout, setting, draw, 1e-6, 200, _method(problem, layout)).vector
+        vector, action, gram = _evaluated(end, jnp.asarray(draw), problem, layout, setting)
+        modes.append(Mode(vector, float(action), np.asarray(gram)))
+    return modes
+
+
+def mode_crossings(problem: Problem, layout: Layout, setting: Setting, key: jax.Array, grams: np.ndarray) -> int | None:
+    """How often chains that know nothing of modes moved between those of the exact posterior.
+
+    Arguments:
+        grams: U of all draws [chain, draw, row, row].
+
+    Returns:
+        Changes of the nearest mode from one draw to the next, over all chains; None if there is one mode only.
+    """
+    modes = sorted(modes_from_prior(problem, layout, setting, key, MODE_SEARCHES), key=lambda mode: mode.action)
+    distinct: list[np.ndarray] = []
+    for mode in modes:
+        gram = mode.order_parameter
+        new = all(np.abs(gram - other).max() > 0.01 * np.abs(gram).max() for other in distinct)
+        if new and mode.action - modes[0].action < 2 * MODE_RANGE:
+            distinct.append(gram)
+    if len(distinct) < 2:
+        return None
+    distances = np.stack([np.square(grams - gram).sum(axis=(-2, -1)) for gram in distinct])
+    nearest = distances.argmin(axis=0)
+    return int(np.count_nonzero(nearest[:, 1:] != nearest[:, :-1]))
+
+
+def _method(problem: Problem, layout: Layout) -> str:
     newton = problem.pairs is not None and hessian_is_affordable(problem, layout)
-    method = "newton" if newton else "limited-memory"
-    found = minimise_from(problem, layout, setting, start, 1e-6, 200, method)
-    centre = jnp.where(jnp.isfinite(found.vector).all(), found.vector, jnp.asarray(start))
-    if not newton:
-        curvature = entropy_derivatives(centre, layout, setting)[2]
-        return Target(problem, setting, centre, jnp.sqrt(2 / curvature), layout)
-    return Target(problem, setting, centre, _root(centre, problem, layout, setting), layout)
+    return "newton" if newton else "limited-memory"
 
 
-def prior_vectors(layout: Layout, setting: Setting, key: jax.Array, draws: int) -> jax.Array:
+@eqx.filter_jit
+def _evaluated(
+    end: jax.Array, start: jax.Array, problem: Problem, layout: Layout, setting: Setting
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Vector, S and U where a search ended, or where it started if it left the finite numbers."""
+    vector = jnp.where(jnp.isfinite(end).all(), end, start)
+    factor = path_factor(vector, layout, setting.scales)
+    return vector, reachable_action(vector, problem, layout, setting), factor @ factor.T
+
+
+def prior_vectors(layout: Layout, setting: Setting, generator: np.random.Generator, draws: int) -> np.ndarray:
     """Draws of the vector of Bartlett factors from its exact prior, [draw, parameter] (learning §6)."""
-    diagonal_key, other_key = jax.random.split(key)
-    width = jnp.asarray(setting.widths)[layout.layer]
-    freedom = jnp.where(layout.diagonal, width - layout.lost_freedom, 1.0)
+    width = np.asarray(setting.widths)[layout.layer]
+    freedom = np.where(layout.diagonal, width - layout.lost_freedom, 1.0)
     shape = (draws, layout.count)
-    # χ²_k is twice a Gamma variable of shape k/2.
-    logarithm = 0.5 * (jax.random.loggamma(diagonal_key, freedom / 2, shape) + jnp.log(2 / width)[None, :])
-    normal = standard_normal(other_key, shape) / jnp.sqrt(width)[None, :]
-    return jnp.where(layout.diagonal[None, :], logarithm, normal)
+    logarithm = 0.5 * np.log(generator.chisquare(freedom, shape) / width)
+    return np.where(layout.diagonal, logarithm, generator.normal(size=shape) / np.sqrt(width))
 
 
 @eqx.filter_jit

@@ -26,8 +26,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
-from .gibbs_moves import UNIFORMS_PER_TURN, rescaled, rescaling_moves, turned
+from .gibbs_moves import UNIFORMS_PER_TURN, flipped, rescaled, rescaling_moves, turned
 from .kernels import Problem
+from .layout import Layout
 from .network import Weights
 from .path_network import PathData, readout_vectors, split_states, step_down, step_up, vector_shapes, vectors_below
 
@@ -105,7 +106,10 @@ class GibbsSweep(eqx.Module):
         # With skips a layer has no neighbour of its own: what it gives goes to all above it.
         if not arch.skip:
             blocks = self.rescale_all(keys[0], blocks)
-        # This leaves V⁰ behind, which is the first to be drawn afterwards.
+        # From here on V⁰ is integrated out. It is the first block that is drawn afterwards.
+        if Layout.at_finite_width(arch.heads, arch.outputs, arch.skip, arch.widths).narrow:
+            uniforms = jax.random.uniform(jax.random.fold_in(key, 3), (sum(arch.heads),))
+            blocks = flipped(uniforms, self.data, self.problem, blocks)
         blocks, above = self.turn_all(keys[1], blocks)
         blocks = self.draw_all(keys[2], blocks, above)
         return Weights(blocks[0][0], tuple(blocks[1:-1]), blocks[-1].reshape(weights.readout.shape))

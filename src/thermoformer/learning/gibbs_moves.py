@@ -1,4 +1,4 @@
-"""Exact moves with which a Gibbs sampler of weights mixes: neighbours rescaled, layers turned without V⁰."""
+"""Exact moves with which a Gibbs sampler of weights mixes: rescaled neighbours, turned layers, changed signs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
 from .kernels import Problem, reachable_energy
-from .path_network import PathData, row_scales, step_down, vectors_below
+from .path_network import PathData, readout_vectors, row_scales, step_down, vectors_below
 
 # Rescalings along random directions per path vector and interface of two layers; a move costs a few small products.
 MOVES_PER_VECTOR = 3
@@ -164,6 +165,47 @@ def turned(
     angle = slice_angle(uniforms, log_likelihood)
     change = (jnp.cos(angle) - 1) * rows + jnp.sin(angle) * other
     return block + jnp.stack([jnp.matmul(basis, one, precision=MATMUL_PRECISION) for one in change])
+
+
+def flipped(
+    uniforms: Float[Array, " head"], data: PathData, problem: Problem, blocks: Sequence[Array]
+) -> list[Float[Array, "head out in"]]:
+    """Change the signs of heads, V^{l,h} → −V^{l,h}, one Metropolis step for each, with V⁰ integrated out.
+
+    The prior does not change, so the likelihood N(y; 0, K(U) + τI) decides. In narrow networks these moves lead from one
+    mode to another where the others rarely do.
+
+    Arguments:
+        uniforms: a random number for every head of every layer.
+        blocks: all blocks.
+    """
+    arch = data.structure
+    edges = np.cumsum(arch.heads)[:-1]
+
+    def with_signs(signs: Array) -> list[Array]:
+        values = [
+            sign[:, None, None] * block for sign, block in zip(jnp.split(signs, edges), blocks[1:-1], strict=True)
+        ]
+        return [blocks[0], *values, blocks[-1]]
+
+    def log_likelihood(signs: Array) -> Array:
+        vectors = readout_vectors(arch, blocks[-1])
+        for layer, block in reversed(list(enumerate(with_signs(signs)[1:-1]))):
+            vectors = step_down(arch, vectors, block, layer)
+        factor = vectors.reshape(-1, arch.widths[0]) / jnp.asarray(row_scales(arch))[:, None]
+        return -reachable_energy(problem, factor, data.temperature) / 2
+
+    def propose(state: tuple[Array, Array], numbers: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
+        signs, value = state
+        head, uniform = numbers
+        proposed = signs.at[head].multiply(-1)
+        there = log_likelihood(proposed)
+        accepted = jnp.log(uniform) < there - value
+        return (jnp.where(accepted, proposed, signs), jnp.where(accepted, there, value)), None
+
+    start = jnp.ones(sum(arch.heads))
+    (signs, _), _ = jax.lax.scan(propose, (start, log_likelihood(start)), (jnp.arange(len(start)), uniforms))
+    return with_signs(signs)
 
 
 def slice_angle(uniforms: Float[Array, " number"], log_likelihood: Callable[[Array], Array]) -> Array:

@@ -93,6 +93,11 @@ class Layout:
         cut = any(limit < block.old + block.columns for limit, block in zip(limits, full.blocks, strict=True))
         return cls(heads, outputs, skip, limits if cut else None, finite=True)
 
+    @property
+    def narrow(self) -> bool:
+        """Whether some width is smaller than the number of vectors: U then has low rank, and modes are common."""
+        return self.ranks is not None
+
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """The blocks of layers 1..L and of the readout."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from .._files import open_file, write_safely
 from .._validation import fail, one_of
 from .attention_network import AttentionNetwork, checked_network
 from .network import Architecture, Weights
@@ -70,21 +70,13 @@ def write_arrays(file: Path, kind: str, arrays: Mapping[str, np.ndarray], header
     """Writes a file whole: at any moment the old one or the new one is there. A file of another kind is kept."""
     if file.exists():
         read_header(file, kind)
-    part = file.with_name(f".{file.name}.part")
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    content = save(contiguous, metadata={"kind": kind, "header": json.dumps(dict(header))})
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with part.open("wb") as stream:
-                stream.write(save(contiguous, metadata={"kind": kind, "header": json.dumps(dict(header))}))
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(part, file)
-        finally:
-            part.unlink(missing_ok=True)
     except OSError as error:
         raise fail("file", f"{file} ({error.strerror})", "a file in a folder that can be written to") from error
-    return file
+    return write_safely(file, content, name="file")
 
 
 def read_arrays(file: Path, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -99,8 +91,7 @@ def read_arrays(file: Path, kind: str) -> tuple[dict[str, np.ndarray], dict[str,
 
 def read_header(file: Path, kind: str) -> dict[str, Any]:
     """The header of a file of the given kind."""
-    if not file.is_file():
-        raise fail("file", f"{file}, which is {'a folder' if file.is_dir() else 'not there'}", f"a file of {kind!r}")
+    open_file(file, expected=f"a file of {kind!r}").close()
     try:
         with safe_open(file, "numpy") as opened:
             metadata = opened.metadata() or {}

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 METHODS = ("auto", "newton", "limited-memory")
 # Largest gradient entry, in whitened coordinates, of the action over (max N + P), at which a minimum counts as found.
 TOLERANCE = 1e-8
+# The action multiplies a few numbers of this size; float64 ends at 1e308.
+OVERFLOW = 1e90
 # Operations for one Hessian up to which Newton's method is taken from the start (a second or so on two cores), and
 # up to which it takes over where limited-memory BFGS gave up.
 NEWTON_OPERATIONS = 2e10
@@ -314,11 +316,27 @@ def solution_at(
     )
 
 
+def _overflow(solution: Solution) -> str:
+    """Which argument is too large for the action, as an error message; empty if none is."""
+    sizes = {
+        "variances": max(solution.architecture.variances),
+        "features": float(np.abs(solution.problem.features).max()),
+        "labels": float(np.abs(solution.problem.labels).max()),
+        "temperature": solution.temperature,
+    }
+    # NaN if it has overflowed already.
+    name, size = max(sizes.items(), key=lambda pair: np.inf if np.isnan(pair[1]) else pair[1])
+    return "" if size < OVERFLOW else str(fail(name, f"{size:.3g}", "smaller numbers: the action overflows"))
+
+
 def reason_for(solution: Solution, tolerance: float) -> str:
     """Why a solution does not count as converged, in a sentence that helps."""
     stats = solution.stats
     if not np.isfinite(solution.action) or not np.isfinite(stats.gradient_norm):
-        return f"the kernel is singular to rounding at temperature {solution.temperature:g}; try a larger temperature"
+        singular = (
+            f"the kernel is singular to rounding at temperature {solution.temperature:g}; try a larger temperature"
+        )
+        return _overflow(solution) or singular
     if stats.smallest_curvature is not None and stats.smallest_curvature < 0:
         return f"the search ended where the curvature is {stats.smallest_curvature:.3g}, not at a minimum"
     return (

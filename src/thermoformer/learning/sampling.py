@@ -27,6 +27,9 @@ from .._validation import fail, positive_integer
 # advise 1.01 and 100 for one quantity; here the worst of tens or hundreds of quantities is taken.
 R_HAT_LIMIT = 1.03
 EFFECTIVE_PER_CHAIN = 50
+# Moves between modes that are asked for. Two chains with this number of independent states miss a mode that holds a
+# fifth of the posterior with a probability of 0.8^40 = 1e-4.
+CROSSINGS_PER_CHAIN = 20
 # Draws come back in about this many pieces: progress moves and Ctrl-C is heard between them.
 PIECES = 25
 # Up to this many rows of the kernel chains run side by side on a CPU too.
@@ -55,6 +58,7 @@ class SamplerStats(NamedTuple):
         seconds: wall-clock time, compilation included.
         draw_seconds: of this, what the draws took after warm-up, compiled by then.
         warmup: draws thrown away per chain.
+        crossings: how often the chains moved between modes (see `Diagnostics`).
     """
 
     diverging: np.ndarray | None
@@ -64,6 +68,7 @@ class SamplerStats(NamedTuple):
     seconds: float
     draw_seconds: float
     warmup: int
+    crossings: int | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Diagnostics:
     """Whether chains have mixed.
 
     Fields:
-        method: "nuts" or "gibbs".
+        method: "nuts", "tempered nuts" or "gibbs".
         chains, draws, warmup: draws per chain, after warm-up.
         r_hat: largest rank-normalised split R-hat over the quantities watched.
         bulk_effective, tail_effective: smallest effective sample sizes over the same quantities.
@@ -81,6 +86,9 @@ class Diagnostics:
         gradient_evaluations: in all, warm-up included; 0 for samplers without gradients.
         seconds: wall-clock time, compilation included.
         draw_seconds: of this, what the draws took after warm-up.
+        crossings: how often the chains moved between modes. With tempering: how many independent draws of the prior
+            have travelled to the posterior. In narrow networks without tempering: how often the nearest mode changed.
+            None where a second mode is not known.
     """
 
     method: str
@@ -96,6 +104,7 @@ class Diagnostics:
     gradient_evaluations: int
     seconds: float
     draw_seconds: float
+    crossings: int | None = None
 
     @property
     def mixed(self) -> bool:
@@ -115,6 +124,9 @@ class Diagnostics:
         # A few in a thousand are common at small width; more of them say that corners are missed.
         if self.divergences > 0.01 * self.chains * self.draws:
             found.append(f"{self.divergences} of {self.chains * self.draws} trajectories diverged")
+        wanted = CROSSINGS_PER_CHAIN * self.chains
+        if self.crossings is not None and self.crossings < wanted:
+            found.append(f"the chains moved between modes {self.crossings} times, under {wanted}")
         return "; ".join(found)
 
 
@@ -158,6 +170,7 @@ def diagnose(method: str, watched: Mapping[str, Any], stats: SamplerStats) -> Di
         gradient_evaluations=stats.gradient_evaluations,
         seconds=stats.seconds,
         draw_seconds=stats.draw_seconds,
+        crossings=stats.crossings,
     )
 
 
@@ -171,10 +184,10 @@ def warn_if_unmixed(diagnostics: Diagnostics) -> None:
 
 
 # Whether chains run under vmap (none: on an accelerator only), and how many devices share them.
-_How = tuple[bool | None, int]
+How = tuple[bool | None, int]
 
 
-class _Settings(NamedTuple):
+class Settings(NamedTuple):
     """What is fixed when NUTS is compiled."""
 
     warmup: int
@@ -211,15 +224,15 @@ def run_nuts(
     Returns:
         What was observed, with leading axes [chain, draw], and the stats of the run.
     """
-    settings = _Settings(positive_integer("warmup", warmup), target_acceptance, dense, max_tree_depth)
+    settings = Settings(positive_integer("warmup", warmup), target_acceptance, dense, max_tree_depth)
     chains = jax.tree.leaves(start)[0].shape[0]
     began = time.perf_counter()
-    state = _nuts_start(potential, settings, start, jax.random.split(key, chains))
+    state = nuts_start(potential, settings, start, jax.random.split(key, chains))
 
     def advance(state: Any, steps: int) -> tuple[Any, Any]:
-        return _nuts_advance(potential, observe, settings, state, steps, (side_by_side, devices))
+        return nuts_advance(potential, observe, settings, state, steps, (side_by_side, devices))
 
-    observed, (diverging, acceptance, steps), all_steps, drawing = _in_pieces(
+    observed, (diverging, acceptance, steps), all_steps, drawing = draws_in_pieces(
         advance, state, warmup, draws, "NUTS", progress
     )
     seconds = time.perf_counter() - began
@@ -248,11 +261,11 @@ def run_steps(
         return _plain_advance(step, observe, state, steps, (side_by_side, devices))
 
     state = (jax.random.split(key, chains), start)
-    observed, _, _, drawing = _in_pieces(advance, state, warmup, draws, name, progress)
+    observed, _, _, drawing = draws_in_pieces(advance, state, warmup, draws, name, progress)
     return observed, SamplerStats(None, None, None, 0, time.perf_counter() - began, drawing, warmup)
 
 
-def _in_pieces(
+def draws_in_pieces(
     advance: Callable, state: Any, warmup: int, draws: int, name: str, progress: Report | None
 ) -> tuple[Any, Any, int, float]:
     """Runs warm-up and draws in pieces of one size, so that one program serves both.
@@ -280,7 +293,7 @@ def _in_pieces(
     return observed, info, all_steps, drawing
 
 
-def _over_chains(one: Callable, arguments: Any, how: _How) -> Any:
+def over_chains(one: Callable, arguments: Any, how: How) -> Any:
     """One chain's function over all of them; devices take equal shares and need nothing of each other."""
     side_by_side, devices = how
     if side_by_side is None:
@@ -295,10 +308,11 @@ def _over_chains(one: Callable, arguments: Any, how: _How) -> Any:
     return jax.shard_map(here, mesh=mesh, in_specs=(share,), out_specs=share, check_vma=False)(arguments)
 
 
-def _kernels(potential: Callable, settings: _Settings) -> tuple[Callable, Callable]:
+def nuts_kernels(potential: Callable, settings: Settings) -> tuple[Callable, Callable]:
+    """NumPyro's initialiser and step; both take the further arguments of the potential as `model_args`."""
     from numpyro.infer.hmc import hmc
 
-    start, advance = hmc(potential_fn=potential, algo="NUTS")
+    start, advance = hmc(potential_fn_gen=lambda *further: lambda position: potential(position, *further), algo="NUTS")
     begin = partial(
         start,
         num_warmup=settings.warmup,
@@ -310,36 +324,51 @@ def _kernels(potential: Callable, settings: _Settings) -> tuple[Callable, Callab
     return begin, advance
 
 
-@eqx.filter_jit
-def _nuts_start(potential: Callable, settings: _Settings, start: Any, keys: jax.Array) -> Any:
-    begin, _ = _kernels(potential, settings)
-    return jax.lax.map(lambda one: begin(one[0], rng_key=one[1]), (start, keys))
+def nuts_step(potential: Callable, settings: Settings, position: Any, *further: jax.Array) -> Callable:
+    """NumPyro's step, (state, model_args) → state.
+
+    Its kernel learns the settings from its initialiser, which is called here at any position. What that returns is not
+    used, and compiled away.
+    """
+    begin, advance = nuts_kernels(potential, settings)
+    begin(position, rng_key=jax.random.key(0), model_args=further)
+    return advance
 
 
 @eqx.filter_jit
-def _nuts_advance(
-    potential: Callable, observe: Callable, settings: _Settings, states: Any, steps: int, how: _How
+def nuts_start(potential: Callable, settings: Settings, start: Any, keys: jax.Array, *further: jax.Array) -> Any:
+    """States of NUTS, [chain, ...]; `further` are arguments of the potential, [chain]."""
+    begin, _ = nuts_kernels(potential, settings)
+    return jax.lax.map(lambda one: begin(one[0], rng_key=one[1], model_args=one[2]), (start, keys, further))
+
+
+@eqx.filter_jit
+def nuts_advance(
+    potential: Callable, observe: Callable, settings: Settings, states: Any, steps: int, how: How, *further: jax.Array
 ) -> tuple[Any, Any]:
-    begin, advance = _kernels(potential, settings)
-    # NumPyro's kernel learns its settings from its initialiser; the value is not used, and compiled away.
-    begin(jax.tree.map(lambda leaf: leaf[0], states.z), rng_key=jax.random.key(0))
+    """States after some steps of NUTS, what was observed and the sampler's record, [chain, step, ...]."""
+    first = jax.tree.map(lambda leaf: leaf[0], (states.z, further))
+    advance = nuts_step(potential, settings, first[0], *first[1])
 
-    def step(state: Any, _: None) -> tuple[Any, Any]:
-        state = advance(state)
-        return state, (observe(state.z), (state.diverging, state.accept_prob, state.num_steps))
+    def one(chain: Any) -> tuple[Any, Any]:
+        def step(state: Any, _: None) -> tuple[Any, Any]:
+            state = advance(state, model_args=chain[1])
+            return state, (observe(state.z), (state.diverging, state.accept_prob, state.num_steps))
 
-    return _over_chains(lambda state: jax.lax.scan(step, state, None, length=steps), states, how)
+        return jax.lax.scan(step, chain[0], None, length=steps)
+
+    return over_chains(one, (states, further), how)
 
 
 @eqx.filter_jit
-def _plain_advance(step: Callable, observe: Callable, states: Any, steps: int, how: _How) -> Any:
+def _plain_advance(step: Callable, observe: Callable, states: Any, steps: int, how: How) -> Any:
     def one_step(carry: tuple[jax.Array, Any], _: None) -> tuple[Any, Any]:
         key, state = carry
         key, now = jax.random.split(key)
         state = step(now, state)
         return (key, state), (observe(state), None)
 
-    return _over_chains(lambda carry: jax.lax.scan(one_step, carry, None, length=steps), states, how)
+    return over_chains(lambda carry: jax.lax.scan(one_step, carry, None, length=steps), states, how)
 
 
 def check_devices(devices: Any, chains: int) -> int:

@@ -20,8 +20,11 @@ import numpy as np
 from .._keys import KeyLike, as_key
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, labels_for, one_of, positive_integer, positive_number, true_or_false
+from .action import Setting
+from .exact import mode_crossings
 from .gibbs import GibbsSweep
 from .kernels import choose_form, prepare
+from .layout import Layout
 from .network import READOUTS, Architecture, Weights, checked_architecture, network_output, prior_weights
 from .path_network import PathData, completed_coefficients, path_data, row_scales, scaled_path_vectors, scaled_weights
 from .paths import PathFeatures, checked_features, checked_labels
@@ -325,8 +328,15 @@ def _sample_on_paths(
     run_key, rest_key = jax.random.split(plan.key)
     # Weights that are kept are kept whole.
     data, basis = path_data(arch, features, y, plan.temperature, reduce=not plan.keep_weights)
-    sweep = GibbsSweep(data, prepare(arch, features, y)) if plan.method == "gibbs" else None
+    problem = prepare(arch, features, y)
+    sweep = GibbsSweep(data, problem) if plan.method == "gibbs" else None
     observed, stats = plan.run(data, sweep, data.features.shape[2], run_key, progress)
+    layout = Layout.at_finite_width(arch.heads, arch.outputs, arch.skip, arch.widths)
+    if layout.narrow:
+        setting = Setting.of(arch, plan.temperature)
+        stats = stats._replace(
+            crossings=mode_crossings(problem, layout, setting, plan.key, observed["order_parameter"])
+        )
     coefficients = observed["coefficients"]
     if basis is not None:
         coefficients = completed_coefficients(

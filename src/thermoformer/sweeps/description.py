@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import inspect
 import json
 import platform
-import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib import metadata
-from pathlib import Path
 from typing import Any, TypeVar
-
-import numpy as np
 
 from .. import __version__
 from .._validation import fail
 from .grid import Grid
+from .identity import bound_values, name_of, recorded, same_record, source_of
 from .work import Work
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # What makes it another sweep, and what may have changed since the folder was made.
-IDENTITY, CHANGEABLE = ("grid", "batch", "seed"), ("function", "source", "fixed", "versions")
+IDENTITY, CHANGEABLE = ("grid", "batch", "seed"), ("function", "source", "bound", "fixed", "versions")
 
 
 def describe(work: Work, grid: Grid, seed: int, axes: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """The record of a sweep that is written beside its data."""
     return {
         "function": name_of(work.function),
-        "source": _source(work.function),
+        "source": source_of(work.function),
+        "bound": bound_values(work.function),
         "grid": grid.to_json(),
         "batch": grid.batch,
         "seed": seed,
-        "fixed": {name: _recorded(value) for name, value in work.fixed.items()},
+        "fixed": {name: recorded(value) for name, value in work.fixed.items()},
         "vectorised": work.vectorised,
         "allow_nan": work.allow_nan,
         "axes": {name: list(named) for name, named in axes.items()},
         "versions": {"thermoformer": __version__, **{name: metadata.version(name) for name in ("jax", "numpy")}},
         "python": platform.python_version(),
-        "revision": _revision(work.function),
         "created": now(),
         "runs": [],
     }
@@ -54,12 +47,42 @@ def now() -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def name_of(function: Callable[..., Any]) -> str:
-    """Where a function is found, as "module:name"; of a script that was run, the module is named after its file."""
-    module = function.__module__
-    if module == "__main__" and (file := getattr(sys.modules.get(module), "__file__", None)):
-        module = Path(file).stem
-    return f"{module}:{getattr(function, '__qualname__', type(function).__name__)}"
+def changed_entries(found: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, str]:
+    """Entries of a description that differ from those of another, each with what differs in words.
+
+    Arguments:
+        found: the description of a folder. Folders of format 1 do not say what values a function is bound to.
+        mine: what `describe` says now.
+    """
+    texts = {}
+    for entry in (*IDENTITY, *CHANGEABLE):
+        if "bound" not in found and (entry == "bound" or (entry == "source" and not found.get(entry))):
+            continue
+        if entry not in ("bound", "fixed", "versions"):
+            # As JSON: 1, 1.0 and true are equal in Python, and so are mappings in another order.
+            if json.dumps(found.get(entry)) != json.dumps(mine[entry]):
+                texts[entry] = f"{entry} {short(found.get(entry))}"
+            continue
+        before, after = found.get(entry) or {}, mine[entry]
+        for name in {**before, **after}:
+            if not same_record(before.get(name), after.get(name)):
+                was, now_is = _short_record(before.get(name)), _short_record(after.get(name))
+                change = f"{was}, now {now_is}" if was != now_is else f"{was}, which has changed or cannot be compared"
+                texts[entry] = f"{entry} {name!r} ({change})"
+                break
+    return texts
+
+
+def _short_record(record: Any) -> str:
+    if not isinstance(record, dict):
+        return "absent" if record is None else short(record)
+    return short(record.get("value", record.get("text", record.get("array"))))
+
+
+def short(value: Any) -> str:
+    """A value in at most 80 characters."""
+    text = str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def found_function(name: str) -> Callable[..., Any]:
@@ -71,14 +94,14 @@ def found_function(name: str) -> Callable[..., Any]:
     """
     module, _, path = name.partition(":")
     expected = "a function as module:name, where the module can be imported from here"
-    if not module or not path or "<" in path:
+    if not all(part.isidentifier() for part in (*module.split("."), *path.split("."))):
         raise fail("function", repr(name), expected)
     try:
         found: Any = importlib.import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise fail("function", f"{name!r} ({error})", expected) from error
+    except Exception as error:  # a module may raise anything while it is imported
+        raise fail("function", f"{name!r} ({type(error).__name__}: {error})", expected) from error
     if not callable(found):
         raise fail("function", f"{name!r}, a {type(found).__name__}", expected)
     return found
@@ -122,37 +145,3 @@ def is_longer(grid: Mapping[str, list[Any]], than: Any) -> bool:
     if not isinstance(than, Mapping) or list(than) != list(grid):
         return False
     return grid != than and all(values[: len(than[name])] == than[name] for name, values in grid.items())
-
-
-def _recorded(value: Any) -> dict[str, Any]:
-    """A fixed argument: itself where JSON has such values; a digest of an array; else what it says about itself."""
-    try:
-        if json.loads(json.dumps(value, allow_nan=False)) == value:
-            return {"value": value}
-    except (TypeError, ValueError):
-        pass
-    if isinstance(value, np.ndarray) or hasattr(value, "__array__"):
-        array = np.ascontiguousarray(value)
-        digest = hashlib.sha256(array.tobytes()).hexdigest()[:16]
-        return {"array": f"{array.dtype}{list(array.shape)}", "digest": digest}
-    # Where an object lies in memory is not part of what it is.
-    return {"text": re.sub(r" at 0x[0-9a-f]+", "", repr(value))}
-
-
-def _source(function: Callable[..., Any]) -> str:
-    """A hash of the function's text, so that a change is noticed; empty where there is no text."""
-    try:
-        return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:16]
-    except (OSError, TypeError):
-        return ""
-
-
-def _revision(function: Callable[..., Any]) -> str:
-    """The commit of the folder that the function is in; empty where there is none."""
-    try:
-        file = inspect.getsourcefile(function)
-        folder = Path(file).parent if file else Path.cwd()
-        command = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-    except (OSError, TypeError, subprocess.SubprocessError):
-        return ""

@@ -14,6 +14,11 @@ import numpy as np
 
 from .._validation import fail, nonnegative_integer, positive_integer
 
+# Names that the store uses itself, beside the axes of the grid.
+RESERVED = ("status", "seconds")
+# A name is that of a folder, and file systems have a limit of 255 bytes.
+LONGEST_NAME = 200
+
 
 @dataclass(frozen=True)
 class Task:
@@ -136,9 +141,26 @@ def point_seed(seed: int, point: Mapping[str, Any]) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 
+def check_stored_name(argument: str, what: str, name: str) -> None:
+    """Refuses a name that the store cannot hold, or that it uses itself.
+
+    Arguments:
+        argument: where the name is from, for errors.
+        what: has the name, for errors.
+    """
+    shown = f"{what} named {(name if len(name) <= 40 else name[:40] + '...')!r}"
+    if name in RESERVED:
+        raise fail(argument, shown, f"another name: the store has its own {' and '.join(RESERVED)}")
+    held = name and name.isprintable() and "/" not in name and not name.startswith(".") and name != "zarr.json"
+    if not held or len(name.encode()) > LONGEST_NAME:
+        expected = f"printable text of at most {LONGEST_NAME} bytes, without '/' and not beginning with '.'"
+        raise fail(argument, shown, f"a name that a folder can have: {expected}")
+
+
 def _name(name: Any) -> str:
     if not isinstance(name, str) or not name.isidentifier():
         raise fail("grid", repr(name), "names that can be arguments of the function")
+    check_stored_name("grid", "an axis", name)
     return name
 
 

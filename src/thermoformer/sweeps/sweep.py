@@ -15,10 +15,21 @@ import xarray as xr
 from .._progress import Progress, inside, shown_progress
 from .._validation import fail, nonnegative_integer, one_of, positive_integer, positive_number, true_or_false
 from .cluster import run_on_dask
-from .description import CHANGEABLE, IDENTITY, describe, fixed_values, found_function, is_longer, now, own_function
+from .description import (
+    CHANGEABLE,
+    IDENTITY,
+    changed_entries,
+    describe,
+    fixed_values,
+    found_function,
+    is_longer,
+    now,
+    own_function,
+    short,
+)
 from .executors import Finished, run_here, run_in_processes, run_on_devices
 from .grid import Grid, Task
-from .store import DONE, FAILED, TO_DO, StoreError, SweepStore
+from .store import DAMAGED, DONE, FAILED, TO_DO, StoreError, Survey, SweepStore
 from .work import Work
 
 EXECUTORS = ("local", "processes", "dask")
@@ -31,16 +42,18 @@ class SweepStatus:
     Fields:
         points, done, failed: how many points there are, are done, and have failed.
         seconds: what the finished ones took, all together.
+        damaged: points whose files are damaged or missing; the next run computes them again.
     """
 
     points: int
     done: int
     failed: int
     seconds: float
+    damaged: int = 0
 
     @property
     def left(self) -> int:
-        """Points that were not tried yet."""
+        """Points that are still to run, also again because of damage."""
         return self.points - self.done - self.failed
 
 
@@ -151,8 +164,7 @@ class Sweep:
         asked = self._asked(only)
         with self.store.lock():
             self._open(accept_changes)
-            status = self.store.status()
-            self.store.begin()
+            status = self.store.begin()
             wanted = np.isin(status, (TO_DO, FAILED) if retry else (TO_DO,)) & asked
             if not wanted.any():
                 return self.dataset()
@@ -224,7 +236,7 @@ class Sweep:
                 raise fail("only", repr(name), f"axes of the grid: {', '.join(self.grid.names)}")
             along = self.grid.axes[name]
             if not np.isin(values, along).all():
-                raise fail(f"only[{name!r}]", _short(values), "values of the grid")
+                raise fail(f"only[{name!r}]", short(values), "values of the grid")
             shape = [len(along) if axis == name else 1 for axis in self.grid.names]
             asked &= np.isin(along, values).reshape(shape)
         return asked
@@ -239,8 +251,7 @@ class Sweep:
         """What differs from the sweep that the folder holds: nothing where it holds none, or this one."""
         if not self.store.exists():
             return []
-        found, mine = self.store.description(), describe(self.work, self.grid, self.seed, self.axes)
-        return [name for name in (*IDENTITY, *CHANGEABLE) if found.get(name) != mine[name]]
+        return list(changed_entries(self.store.description(), describe(self.work, self.grid, self.seed, self.axes)))
 
     def _open(self, accept_changes: bool) -> None:
         """Makes the folder, or sees to it that it is the one of this sweep."""
@@ -249,26 +260,26 @@ class Sweep:
             self.store.create(description, self.grid)
             return
         found = self.store.description()
-        kept = {name: found[name] for name in ("created", "runs") if name in found}
+        kept = {name: found[name] for name in ("created", "runs", "format", "arrays") if name in found}
+        changed = changed_entries(found, description)
         longer = is_longer(description["grid"], found["grid"])
         # More values along the last axis must not change what a chunk is.
-        longer = longer and Grid(found["grid"], found["batch"]).chunks == self.grid.chunks
+        longer = longer and self.store.grid().chunks == self.grid.chunks
         for name in IDENTITY:
-            if found.get(name) != description[name] and not (name == "grid" and longer):
+            if name in changed and not (name == "grid" and longer):
                 raise StoreError(
-                    f"store: got {self.store.folder} with another {name} ({_short(found.get(name))}); "
-                    f"expected {_short(description[name])}, or another folder"
+                    f"store: got {self.store.folder} with another {name} ({short(found.get(name))}); "
+                    f"expected {short(description[name])}, or another folder"
                 )
-        changed = [name for name in self.changes() if name in CHANGEABLE]
-        if changed and not accept_changes:
-            what = ", ".join(f"{name} {_short(found.get(name))}" for name in changed)
+        what = {name: text for name, text in changed.items() if name in CHANGEABLE}
+        if what and not accept_changes:
             raise StoreError(
-                f"store: got {self.store.folder}, made with {what}; expected no change in {', '.join(changed)}, "
-                "another folder, or accept_changes=True"
+                f"store: got {self.store.folder}, made with {', '.join(what.values())}; expected no change in "
+                f"{', '.join(what)}, another folder, or accept_changes=True"
             )
         if longer:
             self.store.extend(description | kept, self.grid)
-        elif changed:
+        elif what or "bound" not in found:
             self.store.rewrite(description | kept)
 
     def _note(self, record: dict[str, Any], devices: set[str]) -> None:
@@ -278,24 +289,35 @@ class Sweep:
             return
         record["devices"] = [*record["devices"], *new] or ["not JAX"]
         description = self.store.description()
-        others = [run for run in description["runs"] if run["began"] != record["began"]]
+        others = [run for run in description.get("runs", []) if run.get("began") != record["began"]]
         self.store.rewrite(description | {"runs": [*others, record]})
 
 
 def status_of(store: SweepStore) -> SweepStatus:
-    """How far the sweep in a folder is."""
-    status = _checked_store(store).status()
-    seconds = store.seconds()[tuple(slice(size) for size in status.shape)][status != TO_DO]
-    return SweepStatus(
-        status.size, int((status == DONE).sum()), int((status == FAILED).sum()), float(np.nansum(seconds))
-    )
+    """How far the sweep in a folder is. Reads and verifies all of its files."""
+    return counts_of(_checked_store(store).survey())
+
+
+def counts_of(survey: Survey) -> SweepStatus:
+    """How many points are done, have failed and are damaged."""
+    done, failed, damaged = (int((survey.status == code).sum()) for code in (DONE, FAILED, DAMAGED))
+    return SweepStatus(survey.status.size, done, failed, float(np.nansum(survey.seconds)), damaged)
 
 
 def errors_of(store: SweepStore) -> dict[tuple[Any, ...], str]:
     """Why points of the sweep in a folder failed, by their values."""
-    grid = _checked_store(store).grid()
+    return by_point(store, _checked_store(store).errors())
+
+
+def by_point(store: SweepStore, texts: Mapping[int, Mapping[int, str]]) -> dict[tuple[Any, ...], str]:
+    """Texts by the values of their point.
+
+    Arguments:
+        texts: by number of the task and of the point in it.
+    """
+    grid = store.grid()
     found = {}
-    for number, errors in store.errors().items():
+    for number, errors in texts.items():
         points = grid.task(number).points
         found |= {tuple(points[at].values()): text for at, text in errors.items()}
     return found
@@ -360,8 +382,3 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 80 else text[:77] + "..."

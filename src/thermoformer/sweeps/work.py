@@ -147,6 +147,8 @@ def _arrays(found: Any) -> _Found:
     if not isinstance(found, Mapping) or not found:
         raise TypeError(f"function: returned {type(found).__name__}; expected arrays or numbers by name")
     arrays = {str(name): _plain_text(np.asarray(value)) for name, value in found.items()}
+    if len(arrays) < len(found):
+        raise TypeError(f"function: returned {list(found)}; expected names that differ as text")
     for name, array in arrays.items():
         if array.dtype.kind not in "fiubcU":
             raise TypeError(f"{name}: returned values of type {array.dtype}; expected numbers or strings")

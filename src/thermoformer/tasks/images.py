@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import struct
 import zipfile
 import zlib
@@ -16,8 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
+from .._files import open_file
 from .._validation import fail, nonnegative_integer, one_of, positive_integer
 from .files import data_file
 
@@ -26,6 +28,9 @@ DRAWINGS = 20
 # Classes of the parts of Omniglot, in the sizes of Vinyals et al. (2016).
 PART_SIZES = {"training": 1028, "validation": 172, "test": 423}
 OTHER_IMAGES = ("fashion-mnist", "mnist")
+
+# Far above those of the data sets; larger ones are damaged, or not what they should be.
+LARGEST_DRAWING, LARGEST_SIDE, LARGEST_IDX = 2**20, 4096, 2**30
 
 _ZIPS = ("omniglot/images_background.zip", "omniglot/images_evaluation.zip")
 
@@ -73,37 +78,29 @@ def read_characters(
     file: Path, *, classes: int | None = None, progress: Callable[[int, int, str], None] | None = None
 ) -> ImageClasses:
     """The characters of one zip file in the form of Omniglot: part/alphabet/character/drawing.png."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            drawings: dict[str, list[str]] = {}
-            for name in sorted(name for name in archive.namelist() if name.endswith(".png")):
-                drawings.setdefault(name.rpartition("/")[0], []).append(name)
-            wrong = [name for name, found in drawings.items() if len(found) != DRAWINGS]
-            if wrong or not drawings:
-                what = f"{wrong[0]} with {len(drawings[wrong[0]])} drawings" if wrong else "no drawings"
-                raise fail("file", f"{file}, which holds {what}", f"characters with {DRAWINGS} drawings each")
-            chosen = list(drawings.items())[:classes]
-            images = np.empty((len(chosen), DRAWINGS, SIZE, SIZE), np.uint8)
-            for index, (_, members) in enumerate(chosen):
-                if progress is not None:
-                    progress(index, len(chosen), f"reading {file.name}")
-                for drawing, member in enumerate(members):
-                    with Image.open(io.BytesIO(archive.read(member))) as picture:
-                        # Ink is black on white in the files.
-                        images[index, drawing] = 255 - _resized(picture.convert("L"))
-    except (
-        zipfile.BadZipFile,
-        UnidentifiedImageError,
-        zlib.error,
-        SyntaxError,
-        EOFError,
-        NotImplementedError,
-    ) as error:
-        raise _damaged(file, "zip file of drawings", error) from error
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise _damaged(file, "zip file of drawings", error) from error  # Pillow on a picture that breaks off
+    expected = "zip file of drawings"
+    with open_file(file, expected=f"a {expected}") as stream:
+        try:
+            archive = zipfile.ZipFile(stream)
+        except Exception as error:  # damaged archives raise errors of many kinds
+            raise _damaged(file, expected, error) from error
+        drawings: dict[str, list[str]] = {}
+        for name in sorted(name for name in archive.namelist() if name.endswith(".png")):
+            drawings.setdefault(name.rpartition("/")[0], []).append(name)
+        wrong = [name for name, found in drawings.items() if len(found) != DRAWINGS]
+        if wrong or not drawings:
+            what = f"{wrong[0]} with {len(drawings[wrong[0]])} drawings" if wrong else "no drawings"
+            raise fail("file", f"{file}, which holds {what}", f"characters with {DRAWINGS} drawings each")
+        chosen = list(drawings.items())[:classes]
+        images = np.empty((len(chosen), DRAWINGS, SIZE, SIZE), np.uint8)
+        for index, (_, members) in enumerate(chosen):
+            if progress is not None:
+                progress(index, len(chosen), f"reading {file.name}")
+            for drawing, member in enumerate(members):
+                try:
+                    images[index, drawing] = _drawing(archive, member)
+                except Exception as error:
+                    raise _damaged(file, expected, error) from error
     return ImageClasses(images, tuple(name.partition("/")[2] for name, _ in chosen))
 
 
@@ -154,19 +151,32 @@ def read_idx(file: Path, *, axes: int) -> np.ndarray:
     expected = f"a gzipped idx file of bytes with {axes} axes"
     try:
         with gzip.open(file) as stream:
-            content = stream.read()
+            content = stream.read(LARGEST_IDX + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise _damaged(file, expected, error) from error
+    if len(content) > LARGEST_IDX:
+        raise fail("file", f"{file} of more than {LARGEST_IDX / 1e6:.0f} MB unpacked", expected)
     head = 4 + 4 * axes
     # Two zeros, 8 for unsigned bytes, and the number of axes.
     if len(content) < head or content[:4] != bytes([0, 0, 8, axes]):
         raise fail("file", f"{file}, which starts with {content[:4].hex() or 'nothing'}", expected)
     shape = struct.unpack(f">{axes}I", content[4:head])
-    if len(content) - head != int(np.prod(shape)):
+    if len(content) - head != math.prod(shape):
         raise fail(
             "file", f"{file} with {len(content) - head} entries", f"{'×'.join(map(str, shape))}, as its head says"
         )
     return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
+
+
+def _drawing(archive: zipfile.ZipFile, member: str) -> np.ndarray:
+    """One drawing of a zip file, bright ink on a dark ground."""
+    if (size := archive.getinfo(member).file_size) > LARGEST_DRAWING:
+        raise ValueError(f"{member} of {size} bytes")
+    with Image.open(io.BytesIO(archive.read(member))) as picture:
+        if max(picture.size) > LARGEST_SIDE:
+            raise ValueError(f"{member} of {picture.size[0]} by {picture.size[1]} pixels")
+        # Ink is black on white in the files.
+        return 255 - _resized(picture.convert("L"))
 
 
 def _resized(picture: Image.Image) -> np.ndarray:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._files import write_safely
 from .._validation import fail
 from .files import data_file
 
@@ -154,9 +155,10 @@ def write_stories_folder(folder: str | Path) -> Path:
         },
     }
     for name, document in documents.items():
-        (path / name).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    tokenizer.save(str(path / "tokenizer.json"))
-    safetensors.numpy.save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+        write_safely(path / name, json.dumps(document, indent=2) + "\n", name="folder")
+    write_safely(path / "tokenizer.json", tokenizer.to_str(pretty=True), name="folder")
+    content = safetensors.numpy.save(weights, metadata={"format": "pt"})
+    write_safely(path / "model.safetensors", content, name="folder")
     return path
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .._files import open_file
 from .._validation import chosen_places, fail, nonnegative_integer, one_of, positive_integer
 from .files import data_file, own_file
 
@@ -152,7 +152,7 @@ def sst2(part: str = "train") -> LabelledTexts:
     try:
         with zipfile.ZipFile(file) as archive, archive.open(member) as stream:
             content = stream.read(LARGEST_FILE)
-    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError, NotImplementedError) as error:
+    except Exception as error:  # damaged archives raise errors of many kinds
         raise fail("file", f"{file}, which is damaged ({error})", f"a whole zip file with {member}") from error
     found = _sentiment(file, _numbered(file, content))
     return found if part == "train" else found.subset(np.arange(part == "test", len(found), 2))
@@ -246,11 +246,8 @@ def _decoded(path: str | Path, content: bytes, encoding: str) -> str:
 
 
 def _content(path: str | Path) -> bytes:
-    file = Path(path)
-    if not file.is_file():
-        what = "which is a folder" if file.is_dir() else "which does not exist"
-        raise FileNotFoundError(f"path: got {path}, {what}; expected a file")
-    size = file.stat().st_size
-    if size > LARGEST_FILE:
-        raise fail("path", f"{path} of {size / 1e6:.0f} MB", f"at most {LARGEST_FILE / 1e6:.0f} MB")
-    return file.read_bytes()
+    with open_file(path, name="path", expected="a text file") as stream:
+        content = stream.read(LARGEST_FILE + 1)
+    if len(content) > LARGEST_FILE:
+        raise fail("path", f"{path} of more than {LARGEST_FILE / 1e6:.0f} MB", "a smaller file")
+    return content

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from .._files import write_safely
 from .._progress import Progress, shown_progress
 from .._validation import fail, nonnegative_integer, one_of, positive_integer, true_or_false
 from ..learning.scores import head_name, head_of
@@ -21,6 +22,7 @@ from .goals import goal_for
 from .judge import judged
 from .masks import head_masks
 from .orders import removal_order
+from .pretrained import read_json
 from .probe import PENALTY
 from .scores import METHODS
 from .speed import measured_speed
@@ -208,7 +210,7 @@ class _Study:
             with head_masks(self.model, removed):
                 return judged(self.model, draw(self.data, self.examples, seed), self.test, **self.judging).tolist()
 
-        return np.array(self.points(name, seed, found))
+        return np.array(self.points(name, seed, (), found))
 
     def order(self, name: str, rule: tuple[str, int | None], seed: int) -> list[Head]:
         """The heads that a rule removes, in order."""
@@ -218,7 +220,7 @@ class _Study:
             some = draw(self.data, self.examples, seed)
             return removal_order(self.model, some, method, every=every, seed=seed, progress=False, **self.ordering)
 
-        return [(int(layer), int(head)) for layer, head in self.points(f"{name} order", seed, ordered)]
+        return [(int(layer), int(head)) for layer, head in self.points(f"{name} order", seed, (2,), ordered)]
 
 
 class _Points:
@@ -231,17 +233,22 @@ class _Points:
             self.folder = Path(folder) / name
             self.folder.mkdir(parents=True, exist_ok=True)
 
-    def __call__(self, name: str, seed: int, compute: Callable[[], Any]) -> Any:
+    def __call__(self, name: str, seed: int, shape: tuple[int, ...], compute: Callable[[], Any]) -> Any:
+        """What an earlier run kept, or what is computed: a list whose items have a given shape."""
         if self.folder is None:
             return compute()
         file = self.folder / f"{name.replace(':', '-').replace(' ', '-')}-{seed}.json"
-        if file.is_file():
-            return json.loads(file.read_text())
+        if file.exists():
+            kept = read_json(file, list)
+            try:
+                whole = np.shape(kept)[1:] == shape and np.asarray(kept).dtype.kind in "fiu"
+            except ValueError:  # rows of unequal length
+                whole = False
+            if not whole:
+                raise fail("keep", f"{file}, which is damaged", "a whole file; delete it to compute its point again")
+            return kept
         found = compute()
-        # A kill in the middle of writing leaves a file under another name.
-        aside = file.with_suffix(".part")
-        aside.write_text(json.dumps(found))
-        aside.replace(file)
+        write_safely(file, json.dumps(found), name="keep")
         return found
 
 

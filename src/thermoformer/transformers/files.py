@@ -23,18 +23,17 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 from transformers.initialization import no_init_weights
 
+from .._files import write_safely
 from .._validation import fail
 from .families import FAMILIES, Family, Head, adapter_for, checked_heads, family_of
+from .pretrained import CONFIG_FILE, WEIGHTS_FILE, config_from, read_json
 from .surgery import prune_heads, refuse_unfit, restore_heads
 
 FORMAT = "thermoformer pruned heads 1"
 MASKED = "thermoformer masked heads 1"
 RECORD_FILE, MASKED_FILE = "pruned_heads.json", "masked_heads.json"
-CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
-
-# Entries of a configuration that would have transformers fetch code or unpack weights of another kind.
-_REFUSED = ("auto_map", "quantization_config")
-_DROPPED = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal", "experts_implementation")
+# The file and the format that tell a folder of ours.
+PRUNED_MARK, MASKED_MARK = (RECORD_FILE, FORMAT), (MASKED_FILE, MASKED)
 
 
 def save_pruned(model: Any, folder: str | Path, *, tokenizer: Any = None) -> Path:
@@ -75,7 +74,8 @@ def save_pruned(model: Any, folder: str | Path, *, tokenizer: Any = None) -> Pat
     def write(part: Path) -> None:
         model.config.save_pretrained(part)
         # As transformers does: a loaded model has the precision of the saved one.
-        _edit_json(part / CONFIG_FILE, {"architectures": [name], "dtype": str(model.dtype).removeprefix("torch.")})
+        dtype = str(model.dtype).removeprefix("torch.")
+        _edit_json(part / CONFIG_FILE, architectures=[name], dtype=dtype)
         if model.can_generate():
             model.generation_config.save_pretrained(part)
         contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
@@ -83,7 +83,7 @@ def save_pruned(model: Any, folder: str | Path, *, tokenizer: Any = None) -> Pat
         record["sha256"] = _checksum(part / WEIGHTS_FILE)
         (part / RECORD_FILE).write_text(json.dumps(record, indent=1) + "\n")
 
-    return _written(Path(folder), write, (RECORD_FILE, FORMAT), tokenizer)
+    return _written(Path(folder), write, PRUNED_MARK, tokenizer)
 
 
 def load_pruned(folder: str | Path, *, device: Any = None, attention: str | None = None) -> Any:
@@ -157,10 +157,11 @@ def export_masked(model: Any, heads: Sequence[Head], folder: str | Path, *, toke
 
     def write(part: Path) -> None:
         full.save_pretrained(part)
+        _edit_json(part / CONFIG_FILE)
         record = {"format": MASKED, "heads": sorted(silent + removed)}
         (part / MASKED_FILE).write_text(json.dumps(record, indent=1) + "\n")
 
-    return _written(Path(folder), write, (MASKED_FILE, MASKED), tokenizer)
+    return _written(Path(folder), write, MASKED_MARK, tokenizer)
 
 
 def _known_classes(family: Family) -> dict[str, Any]:
@@ -207,7 +208,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
     for name in (RECORD_FILE, CONFIG_FILE, WEIGHTS_FILE):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"folder: got {folder} without {name}; expected one of `save_pruned`")
-    record = _read_json(folder / RECORD_FILE)
+    record = read_json(folder / RECORD_FILE)
     if record.get("format") != FORMAT:
         raise fail(RECORD_FILE, f"format {record.get('format')!r}", repr(FORMAT))
     kinds = {"class": str, "family": str, "options": dict, "heads": list, "kept": list, "sha256": str}
@@ -220,16 +221,11 @@ def _read_record(folder: Path) -> dict[str, Any]:
 
 
 def _read_config(folder: Path, model_class: Any) -> Any:
-    entries = _read_json(folder / CONFIG_FILE)
+    entries = read_json(folder / CONFIG_FILE)
     if entries.get("model_type") != model_class.config_class.model_type:
         expected = f"{model_class.config_class.model_type!r}, that of {model_class.__name__}"
         raise fail(CONFIG_FILE, f"model_type {entries.get('model_type')!r}", expected)
-    if refused := [name for name in _REFUSED if name in entries]:
-        raise fail(CONFIG_FILE, f"an entry {refused[0]!r}", "none such in a pruned model")
-    try:
-        return model_class.config_class(**{name: value for name, value in entries.items() if name not in _DROPPED})
-    except Exception as error:  # whatever its checks raise
-        raise fail(CONFIG_FILE, f"entries that do not fit ({error})", "as it was saved") from error
+    return config_from(entries, model_class.config_class)
 
 
 def _built(model_class: Any, config: Any, record: dict[str, Any]) -> Any:
@@ -280,13 +276,15 @@ def _written(folder: Path, write: Callable[[Path], None], mark: tuple[str, str],
     """Writes a folder whole: beside its place first. What is there is replaced only where it bears the mark."""
     if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):
         raise TypeError(str(fail("tokenizer", f"a {type(tokenizer).__name__}", "a tokenizer of transformers")))
-    _refuse_foreign(folder, mark)
+    refuse_foreign_folder(folder, mark)
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = Path(mkdtemp(prefix=f".{folder.name}.part", dir=folder.parent))
     try:
         write(part)
         if tokenizer is not None:
             tokenizer.save_pretrained(part)
+            if (part / "tokenizer_config.json").is_file():
+                _edit_json(part / "tokenizer_config.json")
         for file in part.rglob("*"):
             if file.is_file():
                 with file.open("rb+") as stream:
@@ -306,12 +304,16 @@ def _written(folder: Path, write: Callable[[Path], None], mark: tuple[str, str],
             shutil.rmtree(old)
         else:
             os.replace(part, folder)
+    except (OSError, SafetensorError) as error:
+        expected = "a folder that can be written to, on a disk with space left"
+        raise fail("folder", f"{folder}, which cannot be written ({error})", expected) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return folder
 
 
-def _refuse_foreign(folder: Path, mark: tuple[str, str]) -> None:
+def refuse_foreign_folder(folder: Path, mark: tuple[str, str]) -> None:
+    """Refuses a folder that holds something else than an earlier output: the file and format of the mark tell."""
     name, kind = mark
     if not folder.exists():
         return
@@ -321,25 +323,17 @@ def _refuse_foreign(folder: Path, mark: tuple[str, str]) -> None:
     if not any(folder.iterdir()):
         return
     try:
-        ours = _read_json(folder / name).get("format") == kind
+        ours = read_json(folder / name).get("format") == kind
     except (OSError, ValueError):
         ours = False
     if not ours:
         raise fail("folder", f"{folder}, which holds something else", expected)
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        entries = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise fail(file.name, f"no JSON ({error})", "a JSON file as it was saved") from error
-    if not isinstance(entries, dict):
-        raise fail(file.name, f"a {type(entries).__name__}", "a JSON object")
-    return entries
-
-
-def _edit_json(file: Path, entries: dict[str, Any]) -> None:
-    file.write_text(json.dumps(_read_json(file) | entries, indent=2) + "\n", encoding="utf-8")
+def _edit_json(file: Path, **entries: Any) -> None:
+    """Changes entries of a JSON file of a model, and drops the one that names code of the model it came from."""
+    kept = {name: value for name, value in read_json(file).items() if name != "auto_map"}
+    write_safely(file, json.dumps(kept | entries, indent=2) + "\n")
 
 
 def _checksum(file: Path) -> str:

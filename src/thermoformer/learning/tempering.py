@@ -1,0 +1,234 @@
+"""Parallel tempering: chains that cross between the modes of a posterior.
+
+Replicas of a chain run NUTS at inverse temperatures 0 < β_1 < … < β_K = 1 of the likelihood, with densities
+prior · likelihood^β, and neighbours exchange their states by Metropolis steps. Below β_1 is the prior itself, of which
+every step takes a new draw. A state that travels from there to β = 1 is independent of all earlier ones. These
+crossings are counted: a chain that stays in one mode cannot have many of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._keys import numpy_generator
+from .sampling import (
+    How,
+    Report,
+    SamplerStats,
+    Settings,
+    draws_in_pieces,
+    nuts_advance,
+    nuts_start,
+    nuts_step,
+    over_chains,
+)
+
+# Draws of the prior from which the lowest inverse temperature is chosen.
+PRIOR_DRAWS = 2000
+# Neighbouring levels overlap so that draws of one, weighted to the next, keep this share of their number; about half
+# of all exchanges are then accepted.
+OVERLAP = 0.5
+# Chains that run at a level while the ladder is built, their steps of adaptation, and the steps that are kept.
+LEVEL_CHAINS, LEVEL_WARMUP, LEVEL_DRAWS = 4, 150, 100
+
+
+class TemperedTarget(Protocol):
+    """A density exp(−E − S): likelihood times prior."""
+
+    def energy(self, position: jax.Array) -> jax.Array:
+        """E: −ln likelihood at a position, less a constant."""
+        ...
+
+    def prior(self, position: jax.Array) -> jax.Array:
+        """S: −ln prior density at a position, less a constant."""
+        ...
+
+
+class _Power(eqx.Module):
+    """The potential βE + S."""
+
+    target: Any
+
+    def __call__(self, position: jax.Array, beta: jax.Array) -> jax.Array:
+        return beta * self.target.energy(position) + self.target.prior(position)
+
+
+class _Replicas(NamedTuple):
+    """One chain: states of NUTS at β_1..β_K, the steps at which each came from the prior, steps so far, and a key."""
+
+    levels: Any
+    births: jax.Array
+    clock: jax.Array
+    key: jax.Array
+
+
+def run_tempered(
+    target: TemperedTarget,
+    observe: Callable[[Any], Any],
+    prior_draws: Callable[[np.random.Generator, int], np.ndarray],
+    key: jax.Array,
+    *,
+    chains: int,
+    warmup: int,
+    draws: int,
+    target_acceptance: float = 0.8,
+    side_by_side: bool | None = None,
+    devices: int = 1,
+    progress: Report | None = None,
+) -> tuple[Any, SamplerStats]:
+    """Parallel tempering with NUTS; arguments and results as of `run_nuts`.
+
+    The inverse temperatures are chosen from the prior up, each from draws of the one below it.
+
+    Arguments:
+        target: an equinox module.
+        prior_draws: (generator, count) → positions drawn from the prior [draw, parameter].
+    """
+    began = time.perf_counter()
+    generator = numpy_generator(key)
+    ladder_key, run_key = jax.random.split(key)
+    settings = Settings(LEVEL_WARMUP, target_acceptance, dense=True, max_tree_depth=10)
+    how = (side_by_side, devices)
+    pilot = prior_draws(generator, PRIOR_DRAWS)
+    report = None if progress is None else partial(progress, 0, warmup + draws)
+    betas, levels, steps = _ladder(target, settings, pilot, ladder_key, chains, side_by_side, report)
+    start = _Replicas(
+        levels=levels,
+        births=jnp.full((chains, len(betas)), -1, int),
+        clock=jnp.zeros(chains, int),
+        key=jax.random.split(run_key, chains),
+    )
+
+    def advance(state: Any, count: int) -> tuple[Any, Any]:
+        fresh = prior_draws(generator, chains * count).reshape(chains, count, -1)
+        return _advance(target, observe, settings, jnp.asarray(betas), state, jnp.asarray(fresh), how)
+
+    (observed, births), info, all_steps, drawing = draws_in_pieces(
+        advance, start, warmup, draws, f"NUTS at {len(betas)} temperatures", progress
+    )
+    # Steps count from 0, so that −1 marks what the ladder started from.
+    crossings = sum(len(np.unique(chain[chain >= 0])) for chain in births)
+    seconds = time.perf_counter() - began
+    return observed, SamplerStats(*info, steps + all_steps, seconds, drawing, warmup, crossings)
+
+
+def _ladder(
+    target: TemperedTarget,
+    settings: Settings,
+    positions: np.ndarray,
+    key: jax.Array,
+    chains: int,
+    side_by_side: bool | None,
+    report: Callable[[str], None] | None,
+) -> tuple[list[float], Any, int]:
+    """Inverse temperatures up to 1, adapted states of NUTS at each of them [chain, level, ...], and steps taken.
+
+    Arguments:
+        positions: draws of the prior [draw, parameter].
+    """
+    potential, lanes = _Power(target), max(chains, LEVEL_CHAINS)
+    energies = np.asarray(_energies(target, jnp.asarray(positions)))
+    beta, betas, levels, steps = 0.0, [], [], 0
+    while beta < 1:
+        if report is not None:
+            report(f"tempering, likelihood to the power {beta:.2g}")
+        now = jax.random.fold_in(key, len(betas))
+        last, beta = beta, _next_beta(energies, beta)
+        weights = np.exp(-(beta - last) * (energies - energies.min()))
+        chosen = numpy_generator(now).choice(len(weights), size=lanes, p=weights / weights.sum())
+        powers = jnp.full(lanes, beta)
+        state = nuts_start(potential, settings, jnp.asarray(positions[chosen]), jax.random.split(now, lanes), powers)
+        state, ((positions, energies), info) = nuts_advance(
+            potential, _WithEnergy(target), settings, state, LEVEL_WARMUP + LEVEL_DRAWS, (side_by_side, 1), powers
+        )
+        positions = np.asarray(positions)[:, LEVEL_WARMUP:].reshape(lanes * LEVEL_DRAWS, -1)
+        energies = np.asarray(energies)[:, LEVEL_WARMUP:].ravel()
+        steps += int(np.sum(info[2]))
+        betas.append(beta)
+        levels.append(jax.tree.map(lambda leaf: leaf[:chains], state))
+    return betas, jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *levels), steps
+
+
+def _next_beta(energies: np.ndarray, beta: float) -> float:
+    """The largest β' ≤ 1 at which weights exp(−(β' − β)E) keep the wanted share of the draws."""
+
+    def share(step: float) -> float:
+        weights = np.exp(-step * (energies - energies.min()))
+        return weights.sum() ** 2 / (weights**2).sum() / len(weights)
+
+    low, high = 0.0, 1 - beta
+    if share(high) >= OVERLAP:
+        return 1.0
+    for _ in range(60):  # by bisection of the logarithm, since first steps can be very small
+        middle = np.sqrt(max(low, 1e-12 * high) * high)
+        low, high = (middle, high) if share(middle) >= OVERLAP else (low, middle)
+    return float(beta + max(low, 1e-12))
+
+
+class _WithEnergy(eqx.Module):
+    """What is kept while the ladder is built: position and energy."""
+
+    target: Any
+
+    def __call__(self, position: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return position, self.target.energy(position)
+
+
+@eqx.filter_jit
+def _energies(target: Any, positions: jax.Array) -> jax.Array:
+    return jax.lax.map(target.energy, positions)
+
+
+@eqx.filter_jit
+def _advance(
+    target: Any,
+    observe: Callable,
+    settings: Settings,
+    betas: jax.Array,
+    chains: _Replicas,
+    fresh: Float[Array, "chain step parameter"],
+    how: How,
+) -> tuple[_Replicas, Any]:
+    """All chains after as many steps as there are draws of the prior, what was observed, and the sampler's record."""
+    advance = nuts_step(_Power(target), settings, chains.levels.z[0, 0], betas[0])
+    lanes = (how[0], 1)
+
+    def parts(position: jax.Array) -> Any:
+        return jax.value_and_grad(target.energy)(position), jax.value_and_grad(target.prior)(position)
+
+    def step(state: _Replicas, new: jax.Array) -> tuple[_Replicas, Any]:
+        key, exchange_key = jax.random.split(state.key)
+        positions = jnp.concatenate([new[None], state.levels.z])
+        births = jnp.concatenate([state.clock[None], state.births])
+        (energies, energy_slopes), (priors, prior_slopes) = over_chains(parts, positions, lanes)
+        order = _exchanged(exchange_key, energies, jnp.concatenate([jnp.zeros(1), betas]), state.clock % 2)[1:]
+        levels = state.levels._replace(
+            z=positions[order],
+            potential_energy=betas * energies[order] + priors[order],
+            z_grad=betas[:, None] * energy_slopes[order] + prior_slopes[order],
+        )
+        levels = over_chains(lambda lane: advance(lane[0], model_args=(lane[1],)), (levels, betas), lanes)
+        births = births[order]
+        info = levels.diverging[-1], levels.accept_prob[-1], jnp.sum(levels.num_steps)
+        return _Replicas(levels, births, state.clock + 1, key), ((observe(levels.z[-1]), births[-1]), info)
+
+    return over_chains(lambda one: jax.lax.scan(step, *one), (chains, fresh), how)
+
+
+def _exchanged(key: jax.Array, energies: jax.Array, betas: jax.Array, parity: jax.Array) -> jax.Array:
+    """Which replica each level takes over: pairs of neighbours, even and odd ones in turn (Syed et al. 2022)."""
+    count = len(betas)
+    gain = (betas[:-1] - betas[1:]) * (energies[:-1] - energies[1:])
+    accepted = jnp.log(jax.random.uniform(key, (count - 1,))) < gain
+    accepted &= jnp.arange(count - 1) % 2 == parity
+    none = jnp.zeros(1, bool)
+    return jnp.arange(count) + jnp.concatenate([accepted, none]) - jnp.concatenate([none, accepted])
