@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 import sweep_functions as functions
 
 from thermoformer.sweeps import StoreError, Sweep
-from thermoformer.sweeps.identity import recorded, same_record
+from thermoformer.sweeps.identity import recorded, revision_of, same_record
 
 CONSTANT = 2.0
 
@@ -184,6 +185,7 @@ def test_configuration_of_a_git_repository_runs_nothing(tmp_path, monkeypatch):
     git = ["git", "-C", str(hostile), "-c", "user.name=a", "-c", "user.email=a@b"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
         subprocess.run([*git, *command], check=True, capture_output=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntouch {proof}\n")
     program.chmod(0o755)
@@ -197,6 +199,12 @@ def test_configuration_of_a_git_repository_runs_nothing(tmp_path, monkeypatch):
 
     found = Sweep(f, {"a": [1]}, tmp_path / "s").run()
     assert not proof.exists() and found.x.values.tolist() == [1]
+    assert json.loads((tmp_path / "s" / "sweep.json").read_text())["revision"] == commit
+    (hostile / ".git" / "config").write_text("")
+    subprocess.run([*git, "pack-refs", "--all"], check=True, capture_output=True)
+    assert revision_of(functools.partial(f, a=1)) == commit
+    (hostile / ".git" / "HEAD").write_text("ref: refs/heads/gone\n")
+    assert revision_of(f) == "" == revision_of(len)
 
 
 def test_names_of_functions_that_cannot_be(tmp_path):

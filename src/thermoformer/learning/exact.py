@@ -209,6 +209,8 @@ def sample_order_parameters(
         target, start = whitened_target(problem, layout, setting, start_key, chains)
         (vectors, potentials), stats = run_nuts(target, _Observed(target), start, run_key, **options)
     grams = np.asarray(_grams(target.layout, jnp.asarray(vectors), target.setting.scales))
+    if layout.narrow and stats.crossings is None:
+        stats = stats._replace(crossings=mode_crossings(problem, layout, setting, key, grams))
     upper = np.triu_indices(grams.shape[-1])
     density = -potentials - float(null_energy(problem, temperature)) / 2
     diagnostics = diagnose(name, {"order parameter": grams[..., *upper], "log density": density}, stats)
@@ -241,14 +243,15 @@ def whitened_target(
     start there, and R-hat tells.
     """
     found = modes_from_prior(problem, layout, setting, key, chains)
-    vectors = jnp.stack([mode.vector for mode in found])
     centre = min(found, key=lambda mode: mode.action).vector
-    noise = standard_normal(key, (chains, layout.count))
-    if _method(problem, layout) != "newton":
+    if _method(problem, layout) == "newton":
+        root = _root(centre, problem, layout, setting)
+    else:
         root = jnp.sqrt(2 / entropy_derivatives(centre, layout, setting)[2])
-        return Target(problem, setting, centre, root, layout), (vectors - centre) / root + noise
-    root = _root(centre, problem, layout, setting)
-    return Target(problem, setting, centre, root, layout), jnp.linalg.solve(root, (vectors - centre).T).T + noise
+    offsets = np.stack([np.asarray(mode.vector) for mode in found]) - np.asarray(centre)
+    starts = offsets / np.asarray(root) if root.ndim == 1 else np.linalg.solve(np.asarray(root), offsets.T).T
+    starts += np.asarray(standard_normal(key, (chains, layout.count)))
+    return Target(problem, setting, centre, root, layout), jnp.asarray(starts)
 
 
 class Mode(NamedTuple):

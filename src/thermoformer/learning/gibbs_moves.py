@@ -172,8 +172,8 @@ def flipped(
 ) -> list[Float[Array, "head out in"]]:
     """Change the signs of heads, V^{l,h} → −V^{l,h}, one Metropolis step for each, with V⁰ integrated out.
 
-    The prior does not change, so the likelihood N(y; 0, K(U) + τI) decides. In narrow networks these moves lead from one
-    mode to another where the others rarely do.
+    The prior does not change, so the likelihood N(y; 0, K(U) + τI) decides. In narrow networks these moves lead from
+    one mode to another where the others rarely do.
 
     Arguments:
         uniforms: a random number for every head of every layer.

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from .. import __version__
 from .._validation import fail
 from .grid import Grid
-from .identity import bound_values, name_of, recorded, same_record, source_of
+from .identity import bound_values, name_of, recorded, revision_of, same_record, source_of
 from .work import Work
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -37,6 +37,7 @@ def describe(work: Work, grid: Grid, seed: int, axes: Mapping[str, tuple[str, ..
         "axes": {name: list(named) for name, named in axes.items()},
         "versions": {"thermoformer": __version__, **{name: metadata.version(name) for name in ("jax", "numpy")}},
         "python": platform.python_version(),
+        "revision": revision_of(work.function),
         "created": now(),
         "runs": [],
     }

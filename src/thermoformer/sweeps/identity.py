@@ -33,11 +33,37 @@ def name_of(function: Any) -> str:
 
 def source_of(function: Any) -> str:
     """A hash of the function's text, so that a change is noticed; empty if there is no text."""
+    return _inspected(function, lambda thing: _hash(inspect.getsource(thing).encode()))
+
+
+def revision_of(function: Any) -> str:
+    """The commit that is checked out where the function's file is; empty if there is none.
+
+    It is read from the repository's files. Git itself is not run, since its configuration can name programs to run.
+    """
+    file = _inspected(function, lambda thing: inspect.getsourcefile(thing) or "")
+    git = next((folder / ".git" for folder in Path(file).resolve().parents if (folder / ".git").is_dir()), None)
+    if not file or git is None:
+        return ""
+    try:
+        head = (git / "HEAD").read_text().strip()
+        name = head.removeprefix("ref: ")
+        if name != head:
+            packed = (git / "packed-refs").read_text() if (git / "packed-refs").is_file() else ""
+            known = {line[41:]: line[:40] for line in packed.splitlines()}
+            head = (git / name).read_text().strip() if (git / name).is_file() else known.get(name, "")
+    except (OSError, ValueError):
+        return ""
+    return head if re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", head) else ""
+
+
+def _inspected(function: Any, read: Callable[[Any], str]) -> str:
+    """What is read of a function, or of the class of an object that can be called; empty if there is nothing."""
     while isinstance(function, functools.partial):
         function = function.func
-    for thing in (function, type(function)):  # an object that can be called has the text of its class
+    for thing in (function, type(function)):
         try:
-            return _hash(inspect.getsource(thing).encode())
+            return read(thing)
         except (OSError, TypeError):
             continue
     return ""
