@@ -336,9 +336,21 @@ def nuts_step(potential: Callable, settings: Settings, position: Any, *further: 
 
 
 @eqx.filter_jit
-def nuts_start(potential: Callable, settings: Settings, start: Any, keys: jax.Array, *further: jax.Array) -> Any:
-    """States of NUTS, [chain, ...]; `further` are arguments of the potential, [chain]."""
+def nuts_start(
+    potential: Callable,
+    settings: Settings,
+    start: Any,
+    keys: jax.Array,
+    *further: jax.Array,
+    covariance: jax.Array | None = None,
+) -> Any:
+    """States of NUTS, [chain, ...]; `further` are arguments of the potential, [chain].
+
+    Arguments:
+        covariance: an estimate of the posterior's, from which the adaptation starts; the identity by default.
+    """
     begin, _ = nuts_kernels(potential, settings)
+    begin = partial(begin, inverse_mass_matrix=covariance)
     return jax.lax.map(lambda one: begin(one[0], rng_key=one[1], model_args=one[2]), (start, keys, further))
 
 

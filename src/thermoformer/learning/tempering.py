@@ -38,7 +38,9 @@ PRIOR_DRAWS = 2000
 # of all exchanges are then accepted.
 OVERLAP = 0.5
 # Chains that run at a level while the ladder is built, their steps of adaptation, and the steps that are kept.
-LEVEL_CHAINS, LEVEL_WARMUP, LEVEL_DRAWS = 4, 150, 100
+LEVEL_CHAINS, LEVEL_WARMUP, LEVEL_DRAWS = 4, 300, 100
+# Trajectories have up to 2^6 − 1 steps. Longer ones, common before the adaptation, would make all levels wait.
+MAX_TREE_DEPTH = 6
 
 
 class TemperedTarget(Protocol):
@@ -96,7 +98,7 @@ def run_tempered(
     began = time.perf_counter()
     generator = numpy_generator(key)
     ladder_key, run_key = jax.random.split(key)
-    settings = Settings(LEVEL_WARMUP, target_acceptance, dense=True, max_tree_depth=10)
+    settings = Settings(LEVEL_WARMUP, target_acceptance, dense=True, max_tree_depth=MAX_TREE_DEPTH)
     how = (side_by_side, devices)
     pilot = prior_draws(generator, PRIOR_DRAWS)
     report = None if progress is None else partial(progress, 0, warmup + draws)
@@ -146,7 +148,14 @@ def _ladder(
         weights = np.exp(-(beta - last) * (energies - energies.min()))
         chosen = numpy_generator(now).choice(len(weights), size=lanes, p=weights / weights.sum())
         powers = jnp.full(lanes, beta)
-        state = nuts_start(potential, settings, jnp.asarray(positions[chosen]), jax.random.split(now, lanes), powers)
+        state = nuts_start(
+            potential,
+            settings,
+            jnp.asarray(positions[chosen]),
+            jax.random.split(now, lanes),
+            powers,
+            covariance=jnp.asarray(np.cov(positions.T, aweights=weights).reshape(positions.shape[1], -1)),
+        )
         state, ((positions, energies), info) = nuts_advance(
             potential, _WithEnergy(target), settings, state, LEVEL_WARMUP + LEVEL_DRAWS, (side_by_side, 1), powers
         )
