@@ -35,8 +35,8 @@ from thermoformer._progress import shown_progress
 ACCEPTED, REFUSED, FAILURE = "accepted", "refused", "failure"
 # Seconds until a child has imported the library and made its valid inputs.
 START = 300.0
-# Memory that one input may take beyond what its child had before, in bytes: resident, and (a hard limit) reserved.
-MOST_RESIDENT, MOST_RESERVED = 2**30, 4 * 2**30
+# Address space that one input may reserve beyond what its child had before, in bytes.
+MOST_RESERVED = 4 * 2**30
 # Crashes and hangs of one batch after which the rest of it is given up: each costs a start.
 MOST_RESTARTS = 20
 
@@ -58,6 +58,7 @@ class Target(NamedTuple):
         most: at most so many inputs, for targets whose inputs take seconds.
         seconds: that one input may take.
         batch: inputs per child process.
+        memory: bytes that one input may take beyond what its child had before.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Target(NamedTuple):
     most: int | None = None
     seconds: float = 30.0
     batch: int = 2500
+    memory: int = 2**30
 
 
 class Outcome(NamedTuple):
@@ -176,13 +178,13 @@ def _child(job: Job, folder: Path, saved: Path, pipe: Any) -> None:
         taken = _peak() - before
         if _seen and outcome.kind != FAILURE:
             outcome = outcome._replace(kind=FAILURE, signature=_seen[0][:80], detail="\n".join(_seen))
-        if taken > MOST_RESIDENT and outcome.kind != FAILURE:
+        if taken > job.target.memory and outcome.kind != FAILURE:
             outcome = outcome._replace(kind=FAILURE, signature="memory", detail=f"{taken / 2**20:.0f} MiB")
         if outcome.kind == FAILURE and outcome.signature not in kept:
             kept.add(outcome.signature)
             _keep(place, saved / f"{job.target.name}-{number}", outcome)
         pipe.send(outcome)
-        if taken > MOST_RESIDENT:
+        if taken > job.target.memory:
             break
     os._exit(0)  # threads that an input started do not hold this up
 

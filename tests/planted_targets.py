@@ -26,7 +26,7 @@ def planted(folder: Path) -> Any:
             lambda: os.abort(),
             lambda: time.sleep(60),
             lambda: subprocess.run(["true"], check=True),
-            lambda: np.ones(2**28),
+            lambda: np.ones(2**24),  # 128 MiB
             lambda: None,
         )
         actions[number]()

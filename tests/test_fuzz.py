@@ -27,7 +27,7 @@ def fuzz():
 
 
 def test_every_kind_of_failure_is_told_from_a_refusal(fuzz, tmp_path, capsys):
-    target = fuzz.Target("planted", planted_targets.planted, share=1, seconds=3)
+    target = fuzz.Target("planted", planted_targets.planted, share=1, seconds=3, memory=2**26)
     numbers = list(range(len(planted_targets.EXPECTED)))
     results, interrupted = fuzz.run([fuzz.Job(target, 0, numbers)], workers=1, saved=tmp_path, shown=False)
     kinds = [kind for kind, _ in planted_targets.EXPECTED]

@@ -162,7 +162,7 @@ def test_jacobian_is_that_of_the_map():
     def push():
         prepared = lanes.prepare(state)
         linear = lanes.linearise(prepared)
-        columns = lanes.unit_columns(state, 6)
+        columns = lanes.columns(state, jnp.eye(6))
         units = jnp.stack([lanes.in_order(state, column)[:, 0] for column in columns])
         after = lanes.bare(lanes.advance(prepared, linear))
         pushed = jnp.stack([lanes.in_order(after, column)[:, 0] for column in lanes.push(linear, columns)])

@@ -88,7 +88,7 @@ def test_bartlett_factors_have_the_law_of_the_weights(arch):
     sampled = np.asarray(gram_of_vectors(arch, vectors))
     layout = Layout.at_finite_width(arch.heads, arch.outputs, arch.skip, arch.widths)
     setting = Setting.of(arch, 1.0)
-    whitened = jax.jit(lambda key: prior_vectors(layout, setting, key, draws))(jax.random.key(1))
+    whitened = prior_vectors(layout, setting, np.random.default_rng(1), draws)
     factors = np.asarray(jax.jit(jax.vmap(lambda vector: path_factor(vector, layout, setting.scales)))(whitened))
     chain = factors @ factors.transpose(0, 2, 1)
     upper = np.triu_indices(sampled.shape[1])

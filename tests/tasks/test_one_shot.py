@@ -125,7 +125,7 @@ def test_a_blank_image_is_its_position_and_label():
         ({"part": 1}, "part: got 1; expected a name"),
         ({"seed": -1}, "seed: got -1; expected a whole number, zero or more"),
         ({"embedding_seed": 0.5}, "embedding_seed: got 0.5"),
-        ({"seed": 2**70}, "seed: got 1180591620717411303424; expected a number under"),
+        ({"seed": 2**70}, "seed: got 1180591620717411303424; expected a whole number below 2"),
         ({"rotations": "no"}, "rotations: got 'no'; expected True or False"),
     ],
 )

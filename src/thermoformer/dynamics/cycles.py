@@ -339,8 +339,8 @@ def _multipliers(
 
     Example:
         >>> steep = np.diag([1.0, 1e-12])
-        >>> _multipliers(np.stack([steep, steep]))[0].real.tolist()
-        [1.0, 1e-24]
+        >>> [f"{multiplier.real:.6g}" for multiplier in _multipliers(np.stack([steep, steep]))[0]]
+        ['1', '1e-24']
     """
     steps, size = jacobians.shape[:2]
     noise = np.random.default_rng(0).normal(size=(ROUNDED_AGAIN, *jacobians.shape))

@@ -103,8 +103,6 @@ class OneShotTask:
         true_or_false("rotations", self.rotations)
         for name in ("seed", "embedding_seed"):
             nonnegative_integer(name, getattr(self, name))
-        if self.seed >= 2**63:
-            raise fail("seed", self.seed, "a number under 2**63")
 
     @property
     def tokens(self) -> int:
