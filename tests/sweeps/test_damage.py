@@ -138,7 +138,7 @@ def test_the_commands_name_damaged_points_and_repair_them(finished, tmp_path):
     lazy = SweepStore(folder).dataset()
     shutil.rmtree(folder / "data.zarr" / "product" / "c" / "0")  # tasks 0 and 1: all points with a = 1
     damage(folder / "data.zarr" / "count" / "c" / "1" / "0", "empty")
-    with pytest.raises(StoreError, match="product/c/0/0, which is damaged .it is missing"):
+    with pytest.raises(StoreError, match="product/c/0/[01], which is damaged .it is missing"):
         lazy.product.load()
     assert Sweep.from_store(folder, functions.varied).status().damaged == 5
     report = json.loads(CliRunner().invoke(app, ["sweep", "status", str(folder), "--json"]).output)
@@ -214,3 +214,19 @@ def test_damaged_metadata_of_the_first_format(first_format, tmp_path):
         assert outcome.partition(":")[0] in ("right", "refused", "unclear"), (file, outcome)
         outcomes[outcome.partition(":")[0]] += 1
     assert outcomes["refused"] > 30
+
+
+def test_files_of_other_chunks_and_tasks_are_refused(finished, tmp_path):
+    """Files that are whole, and in another's place."""
+    expected = SweepStore(finished).dataset().load()
+    for name, other in (
+        ("data.zarr/product/c/0/0", "data.zarr/product/c/1/0"),
+        ("data.zarr/product/c/0/0", "data.zarr/status/c/0/0"),
+        ("data.zarr/word/c/0/0", "data.zarr/word/c/0/1"),
+        ("data.zarr/status/c/0/0", "data.zarr/status/c/1/0"),
+        ("errors/1-0.json", "sweep.json"),
+    ):
+        folder = copy_of(finished, tmp_path / "s")
+        (folder / name).unlink()
+        os.link(folder / other, folder / name)
+        assert read(folder, expected, folder / name) == "refused"

@@ -177,7 +177,7 @@ def test_a_folder_does_not_decide_what_is_run(tmp_path):
     for name in ("thermoformer._files:subprocess.run", "thermoformer.sweeps.store:os.remove", "os:remove"):
         record = json.loads(file.read_text()) | {"function": name, "grid": {"args": [f"touch {proof}"]}}
         del record["checksum"]
-        file.write_bytes(seal(record | {"fixed": {"shell": {"value": True}}}))
+        file.write_bytes(seal(record | {"fixed": {"shell": {"value": True}}}, file))
         with pytest.raises(ValueError, match="function: got nothing; expected the function of this sweep by name"):
             Sweep.from_store(folder)
     assert not proof.exists()

@@ -1,8 +1,8 @@
 """The zarr arrays of a sweep: what their metadata must be, and chunks that show when they are damaged.
 
-zarr reads a missing chunk as fill values, and its metadata has no checksum. So every chunk ends with a CRC-32C (a codec
-of zarr, which other readers verify too), and the description of the sweep holds the metadata of every array: the files
-`zarr.json` are for other readers.
+zarr reads a missing chunk as fill values, and its metadata has no checksum. So every chunk ends with its own place and
+a CRC-32C, and the description of the sweep holds the metadata of every array: the files `zarr.json` are for other
+readers. These verify the checksum too (it is a codec of zarr), and skip the place (a skippable frame of zstd).
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ TO_DO, DONE, FAILED = 0, 1, 2
 _NUMBERS = {"bool", "complex64", "complex128"} | {
     f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)
 } - {"float8"}
-_CODECS = {
-    (first, *rest, *last) for first in ("bytes", "vlen-utf8") for rest in ((), ("zstd",)) for last in ((), ("crc32c",))
-}
+# Only chunks of format 1 have no checksum.
+_CODECS = {(first, *rest) for first in ("bytes", "vlen-utf8") for rest in ((), ("zstd",), ("zstd", "crc32c"))}
+# The first bytes of a zstd frame that decoders skip.
+_SKIPPED = 0x184D2A50
 _CHUNK_KEYS = {"name": "default", "configuration": {"separator": "/"}}
 # What arrays are filled with where nothing was written: 0, no text, or NaN.
 _FILLS = (0, "", "NaN", ["NaN", 0.0], [0.0, 0.0])
@@ -111,50 +112,57 @@ class ArrayLayout:
         """Whether a chunk without a file is an error. Compressed chunks of format 1 had none if all values were 0."""
         return "crc32c" in self.codecs or "zstd" not in self.codecs
 
-    def encoded(self, block: np.ndarray) -> bytes:
-        """The file of a chunk.
+    def encoded(self, block: np.ndarray, file: Path) -> bytes:
+        """The content of a chunk's file.
 
         Arguments:
             block: its values; smaller than the chunk at the ends of axes.
+            file: where the chunk is stored in the group.
         """
         chunk = np.full(self.chunks, self.fill, self.dtype)
         chunk[tuple(slice(size) for size in block.shape)] = block
         content = bytes(VLenUTF8().encode(chunk)) if self.is_text else chunk.tobytes()
         if "zstd" in self.codecs:
             content = Zstd().encode(content)
-        return content + _checksum(content) if "crc32c" in self.codecs else content
+        if "crc32c" in self.codecs:
+            content += self._place(file)
+            content += _checksum(content)
+        return content
 
-    def verified(self, content: bytes, file: Path) -> bytes:
-        """The content of a chunk's file without its checksum; an error if it is damaged.
+    def _place(self, file: Path) -> bytes:
+        """The frame that names the array and the chunk, so that another chunk's file is not taken for this one."""
+        place = "/".join(file.parts[-2 - len(self.chunks) :]).encode()
+        return struct.pack("<II", _SKIPPED, len(place)) + place
 
-        Without a checksum, the content must at least be decodable.
-        """
-        if "crc32c" not in self.codecs:
-            self.decoded(content, file)
-            return content
-        if content[-4:] != _checksum(content[:-4]):
-            raise damaged(file, "its checksum does not match its content")
-        return content[:-4]
+    def unpacked(self, content: bytes, file: Path) -> bytes:
+        """The content of a chunk's file without compression, place and checksum; an error if it is damaged."""
+        if "crc32c" in self.codecs:
+            if content[-4:] != _checksum(content[:-4]):
+                raise damaged(file, "its checksum does not match its content")
+            content = content[:-4]
+            if not content.endswith(self._place(file)):
+                raise damaged(file, "it is the file of another chunk")
+        try:
+            if "zstd" in self.codecs:
+                content = bytes(Zstd().decode(content))
+            if self.is_text:
+                VLenUTF8().decode(content).reshape(self.chunks)
+        except Exception as error:  # the decoders raise errors of many types for damaged bytes
+            raise damaged(file, f"it cannot be decoded: {error}") from error
+        expected = math.prod(self.chunks) * self.dtype.itemsize
+        if not self.is_text and len(content) != expected:
+            raise damaged(file, f"{len(content)} bytes in place of {expected}")
+        return content
 
     def decoded(self, content: bytes, file: Path) -> np.ndarray:
         """The values of a chunk from its file, an array of the chunk's shape.
 
         Arguments:
-            file: where the content is from, for errors.
+            file: where the content is from, for its place and for errors.
         """
-        if "crc32c" in self.codecs:
-            content = self.verified(content, file)
-        try:
-            if "zstd" in self.codecs:
-                content = bytes(Zstd().decode(content))
-            if self.is_text:
-                return VLenUTF8().decode(content).reshape(self.chunks)
-        except Exception as error:  # the decoders raise errors of many types for damaged bytes
-            raise damaged(file, f"it cannot be decoded: {error}") from error
-        expected = math.prod(self.chunks) * self.dtype.itemsize
-        if len(content) != expected:
-            raise damaged(file, f"{len(content)} bytes in place of {expected}")
-        return np.frombuffer(content, self.dtype).reshape(self.chunks)
+        content = self.unpacked(content, file)
+        values = VLenUTF8().decode(content) if self.is_text else np.frombuffer(content, self.dtype)
+        return values.reshape(self.chunks)
 
 
 def layout_of(name: str, metadata: Any, grid: Grid) -> ArrayLayout:
@@ -215,8 +223,8 @@ class CheckedFiles(LocalStore):
     ) -> None:
         super().__init__(root, read_only=True)
         arrays = {name: {**layout.metadata, "attributes": {}} for name, layout in layouts.items()}
-        for array in arrays.values():  # checksums are verified here, and not passed on
-            array["codecs"] = [codec for codec in array["codecs"] if codec["name"] != "crc32c"]
+        for array in arrays.values():  # chunks are passed on unpacked
+            array["codecs"] = array["codecs"][:1]
         inline = {"kind": "inline", "must_understand": False, "metadata": arrays}
         group = {"zarr_format": 3, "node_type": "group", "attributes": {}, "consolidated_metadata": inline}
         self._group = json.dumps(group).encode()
@@ -236,7 +244,7 @@ class CheckedFiles(LocalStore):
         layout, file = self._layouts[name], self.root / key
         content = read_file(file)
         if content is not None:
-            return layout.verified(content, file)
+            return layout.unpacked(content, file)
         if layout.always_written and self._needed(layout, place):
             raise damaged(file, "it is missing")
         return None
@@ -257,10 +265,10 @@ def must_exist(name: str, status: np.ndarray) -> bool:
     return bool((status != TO_DO).any() if name == "seconds" else (status == DONE).any())
 
 
-def seal(record: Mapping[str, Any]) -> bytes:
-    """A record as JSON with a checksum of its content."""
-    text = json.dumps(record)
-    return json.dumps(json.loads(text) | {"checksum": _digest(json.loads(text))}, indent=2).encode()
+def seal(record: Mapping[str, Any], file: Path) -> bytes:
+    """A record as JSON with a checksum of its content and of the name of its file."""
+    plain = json.loads(json.dumps(record))
+    return json.dumps(plain | {"checksum": _digest(plain, file)}, indent=2).encode()
 
 
 def unseal(file: Path, advice: str) -> tuple[dict[str, Any], bool] | None:
@@ -280,7 +288,7 @@ def unseal(file: Path, advice: str) -> tuple[dict[str, Any], bool] | None:
         raise damaged(file, "it is not a JSON object", advice)
     if "checksum" not in record:
         return record, False
-    if record.pop("checksum") != _digest(record):
+    if record.pop("checksum") != _digest(record, file):
         raise damaged(file, "its checksum does not match its content", advice)
     return record, True
 
@@ -302,5 +310,5 @@ def _checksum(content: bytes) -> bytes:
     return struct.pack("<I", google_crc32c.value(content))
 
 
-def _digest(record: Any) -> str:
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
+def _digest(record: Any, file: Path) -> str:
+    return hashlib.sha256(json.dumps([file.name, record], sort_keys=True).encode()).hexdigest()[:16]

@@ -51,8 +51,6 @@ DAMAGED = 3
 FORMAT = 2
 # Where the group is for the moment in which a larger one takes its place.
 ASIDE = ".data.zarr.old"
-# Chunks up to this size in bytes are not compressed.
-PLAIN_BYTES = 4096
 # Attributes of the Dataset that come from the description: as JSON, and as text.
 JSON_ATTRIBUTES, TEXT_ATTRIBUTES = ("versions", "fixed", "runs"), ("function", "seed", "revision", "created")
 # Times beyond this number of seconds are damage.
@@ -235,7 +233,8 @@ class SweepStore:
 
     def rewrite(self, description: Mapping[str, Any]) -> None:
         """Writes the JSON file whole, in the format that the description names."""
-        _write_whole(self.description_file, _json(description, description["format"] > 1))
+        file = self.description_file
+        _write_whole(file, _json(description, file, description["format"] > 1))
 
     def status(self) -> np.ndarray:
         """Of every point: 0 to do, 1 done, 2 failed."""
@@ -291,7 +290,7 @@ class SweepStore:
                 file = self._chunk_file(layout, task)
                 content = read_file(file)
                 if content is not None:
-                    layout.verified(content, file)
+                    layout.unpacked(content, file)
                 elif _has_chunks(layout) and layout.always_written and must_exist(layout.name, codes):
                     raise damaged(file, "it is missing")
         seconds, file = self._read_block(layouts["seconds"], task), self._chunk_file(layouts["seconds"], task)
@@ -400,7 +399,8 @@ class SweepStore:
             block = np.array(there).reshape(len(task.points), *inner)
         for number, value in values.items():
             block[number, ...] = value
-        _write_whole(self._chunk_file(layout, task), layout.encoded(block.reshape(*task.shape, *inner)))
+        file = self._chunk_file(layout, task)
+        _write_whole(file, layout.encoded(block.reshape(*task.shape, *inner), file))
 
     def _read_block(self, layout: ArrayLayout, task: Task) -> np.ndarray | None:
         """The values of a task; none if nothing was written."""
@@ -528,17 +528,15 @@ class SweepStore:
     ) -> None:
         """An array over the grid, with one chunk per task."""
         text = dtype.kind == "U"
-        chunks = (*grid.chunks, *(max(size, 1) for size in inner))
-        plain = not text and dtype.itemsize * int(np.prod(chunks)) <= PLAIN_BYTES
         group.create_array(
             name,
             shape=(*grid.shape, *inner),
-            chunks=chunks,
+            chunks=(*grid.chunks, *(max(size, 1) for size in inner)),
             dtype=str if text else dtype,
             fill_value="" if text else fill,
             dimension_names=(*grid.names, *named),
             overwrite=True,
-            compressors=[Crc32cCodec()] if plain else [ZstdCodec(), Crc32cCodec()],
+            compressors=[ZstdCodec(), Crc32cCodec()],
         )
 
     def _misfit(self, result: PointResult) -> str:
@@ -565,7 +563,7 @@ class SweepStore:
         before = _error_texts(read[0]) if read else {}
         texts = {number: text for number, text in before.items() if number not in chosen} | dict(errors)
         if texts:
-            _write_whole(file, _json({str(number): text for number, text in texts.items()}, self._sealed))
+            _write_whole(file, _json({str(number): text for number, text in texts.items()}, file, self._sealed))
         else:
             file.unlink(missing_ok=True)
 
@@ -645,7 +643,8 @@ def _make_line(group: Any, folder: Path, name: str, values: np.ndarray, grid: Gr
 
 def _write_line(folder: Path, layout: ArrayLayout, values: np.ndarray) -> None:
     if len(values):
-        _write_whole(_line_file(folder, layout.name), layout.encoded(values))
+        file = _line_file(folder, layout.name)
+        _write_whole(file, layout.encoded(values, file))
 
 
 def _line_file(folder: Path, name: str) -> Path:
@@ -666,8 +665,8 @@ def _error_texts(record: Mapping[str, Any]) -> dict[int, str]:
     return {int(at): str(text) for at, text in record.items() if at.isdecimal()}
 
 
-def _json(record: Mapping[str, Any], sealed: bool) -> bytes:
-    return seal(record) if sealed else json.dumps(record, indent=2).encode()
+def _json(record: Mapping[str, Any], file: Path, sealed: bool) -> bytes:
+    return seal(record, file) if sealed else json.dumps(record, indent=2).encode()
 
 
 def _remove(path: Path) -> None:
