@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -13,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import training_process
+from safetensors import safe_open
+from safetensors.numpy import save_file
 from training_process import ARCH, SETTINGS, batch
 
 from thermoformer.learning import Architecture, TrainingSettings, Weights, save_network, train
-from thermoformer.learning.checkpoints import sole_writer
+from thermoformer.learning.checkpoints import TrainingState, read_checkpoint, sole_writer, write_checkpoint
 from thermoformer.learning.training import initial_parameters
 from thermoformer.learning.training_settings import learning_rate
 
@@ -229,6 +232,39 @@ def test_a_checkpoint_of_another_run_is_refused_and_left_alone(tmp_path):
     network = train(ARCH, batch, batch(5), settings=SHORT, key=3).network
     whole = save_network(network, file).read_bytes()
     try_again("it is 'thermoformer network 1'.*expected a file of 'thermoformer training 1'")
+
+
+def test_checkpoints_show_when_they_are_damaged(tmp_path):
+    file, settings, data = tmp_path / "run.safetensors", {"width": 5}, [0.5, 2.0]
+    tree = {"a": jnp.ones(2)}
+    fresh = TrainingState(0, tree, tree, tree, np.zeros(0), np.zeros((0, 3)), "")
+    write_checkpoint(file, fresh._replace(step=2, losses=np.ones(2)), settings, data)
+    whole = file.read_bytes()
+    assert read_checkpoint(file, fresh, settings, data).step == 2
+    with safe_open(file, "numpy") as opened:
+        metadata = opened.metadata()
+        arrays = {name: opened.get_tensor(name) for name in opened.keys()}
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(ValueError, match="its checksum does not match its content"):
+        read_checkpoint(file, fresh, settings, data)
+    # Files of earlier versions have no checksum.
+    del metadata["checksum"]
+    header = json.loads(metadata["header"])
+    for changes, message in (
+        ({}, ""),
+        ({"step": 3}, "losses .2,. and validation .0, 3. of 3 steps"),
+        ({"step": "2"}, "step in its header is missing or of another type"),
+        ({"stopped": 5}, "stopped in its header"),
+        ({"settings": [1]}, "settings in its header"),
+        ({"data": 1.5}, "data in its header"),
+        ({"data": ["x", {}]}, "a run on other data"),
+    ):
+        save_file(arrays, file, metadata | {"header": json.dumps(header | changes)})
+        if changes:
+            with pytest.raises(ValueError, match=f"checkpoint: got .*{message}.*; expected"):
+                read_checkpoint(file, fresh, settings, data)
+        else:
+            assert read_checkpoint(file, fresh, settings, data).step == 2
 
 
 def test_a_loss_that_is_not_finite_is_an_error_and_keeps_the_checkpoint(tmp_path):

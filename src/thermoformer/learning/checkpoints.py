@@ -17,6 +17,7 @@ CHECKPOINT = "thermoformer training 1"
 
 # Tokens are computed in float32, and not to the same bit on every machine.
 _DATA_TOLERANCE = 1e-4
+_HEADER = {"step": int, "stopped": str, "settings": dict, "data": list}
 
 
 class TrainingState(NamedTuple):
@@ -56,25 +57,32 @@ def read_checkpoint(file: Path, fresh: TrainingState, settings: dict[str, Any], 
         fresh: the state that a new run would start from: its shapes are those expected.
     """
     arrays, header = read_arrays(file, CHECKPOINT)
-    found = header.get("settings", {})
+    for name, kind in _HEADER.items():
+        if type(header.get(name)) is not kind:
+            raise _damaged(file, f"{name} in its header is missing or of another type")
+    found, seen = header["settings"], header["data"]
     for name, value in settings.items():
         if found.get(name) != value:
             expected = f"{name} = {found.get(name)!r} as in {file}, or another file; it is left as it is"
             raise fail("checkpoint", f"a run with {name} = {value!r}", expected)
-    seen = header.get("data", [])
-    if len(seen) != len(data) or not np.allclose(seen, data, rtol=_DATA_TOLERANCE):
+    numbers = [one for one in seen if type(one) is float]
+    if len(numbers) != len(data) or not np.allclose(numbers, data, rtol=_DATA_TOLERANCE):
         raise fail("checkpoint", f"{file}, a run on other data", "the same data, or another file; it is left as it is")
     try:
         trees = {name: _restored(name, getattr(fresh, name), arrays) for name in ("parameters", "optimiser", "best")}
         losses, validation = arrays["losses"], arrays["validation"]
-        if len(losses) != header["step"]:
-            raise ValueError(f"{len(losses)} losses of {header['step']} steps")
+        if losses.shape != (header["step"],) or validation.shape[1:] != (3,):
+            raise ValueError(f"losses {losses.shape} and validation {validation.shape} of {header['step']} steps")
         return fresh._replace(
             step=header["step"], losses=losses, validation=validation, stopped=header["stopped"], **trees
         )
     except (KeyError, ValueError) as error:
-        expected = "a whole checkpoint, or another file; it is left as it is"
-        raise fail("checkpoint", f"{file}, which is damaged ({error})", expected) from error
+        raise _damaged(file, str(error)) from error
+
+
+def _damaged(file: Path, why: str) -> ValueError:
+    expected = "a whole checkpoint, or another file; it is left as it is"
+    return fail("checkpoint", f"{file}, which is damaged ({why})", expected)
 
 
 def sole_writer(file: Path) -> AbstractContextManager[None]:

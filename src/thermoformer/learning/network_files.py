@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,7 +72,8 @@ def write_arrays(file: Path, kind: str, arrays: Mapping[str, np.ndarray], header
     if file.exists():
         read_header(file, kind)
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    content = save(contiguous, metadata={"kind": kind, "header": json.dumps(dict(header))})
+    text = json.dumps(dict(header))
+    content = save(contiguous, metadata={"kind": kind, "header": text, "checksum": _checksum(text, contiguous)})
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -80,13 +82,17 @@ def write_arrays(file: Path, kind: str, arrays: Mapping[str, np.ndarray], header
 
 
 def read_arrays(file: Path, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """All arrays of a file and its header."""
+    """All arrays of a file and its header. The checksum is verified; files of earlier versions have none."""
     header = read_header(file, kind)
     try:
         with safe_open(file, "numpy") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}, header
+            metadata = opened.metadata()
+            arrays = {name: opened.get_tensor(name) for name in opened.keys()}
     except (SafetensorError, TypeError) as error:
         raise _not_ours(file, kind, str(error)) from error
+    if metadata.get("checksum", (right := _checksum(metadata["header"], arrays))) != right:
+        raise _not_ours(file, kind, "it is damaged: its checksum does not match its content")
+    return arrays, header
 
 
 def read_header(file: Path, kind: str) -> dict[str, Any]:
@@ -101,6 +107,14 @@ def read_header(file: Path, kind: str) -> dict[str, Any]:
     if found != kind or not isinstance(header, dict):
         raise _not_ours(file, kind, f"it is {found!r}" if found else "thermoformer did not write it")
     return header
+
+
+def _checksum(header: str, arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(header.encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _not_ours(file: Path, kind: str, why: str) -> ValueError:
