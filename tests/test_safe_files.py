@@ -190,3 +190,8 @@ def test_a_netcdf_file_that_hangs_or_crashes_the_library_is_refused(tmp_path, mo
     write_netcdf(dataset, file)
     with pytest.raises(ValueError, match=r"a\.nc, which is not a netCDF file, or a damaged one"):
         read_netcdf(file)
+
+
+def test_a_path_with_a_null_character_is_refused_in_words(tmp_path):
+    with pytest.raises(ValueError, match=r"file: got 'a\\x00b', which is not a path \(embedded null byte\); expected"):
+        open_file("a\0b")

@@ -72,6 +72,8 @@ def open_file(path: str | os.PathLike[str], *, name: str = "file", expected: str
         raise
     except OSError as error:
         raise FileError(str(fail(name, f"{path}, which cannot be read ({error.strerror})", expected))) from error
+    except ValueError as error:  # a null character
+        raise fail(name, f"{os.fspath(path)!r}, which is not a path ({error})", expected) from error
 
 
 def _refuse_irregular(mode: int, path: Any, name: str, expected: str) -> None:
