@@ -139,6 +139,16 @@ def links(folder: Path) -> Attempt:
     return attempt
 
 
+def _without_checksum(file: Path) -> bytes:
+    """A file as earlier versions wrote it."""
+    from safetensors import safe_open
+    from safetensors.numpy import save
+
+    with safe_open(file, "numpy") as opened:
+        metadata = {name: text for name, text in opened.metadata().items() if name != "checksum"}
+        return save({name: opened.get_tensor(name) for name in opened.keys()}, metadata)
+
+
 def networks(folder: Path) -> Attempt:
     """Networks and checkpoints of a training."""
     import jax.numpy as jnp
@@ -153,11 +163,11 @@ def networks(folder: Path) -> Attempt:
     settings, data = {"width": 5, "heads": [2]}, [0.5, 2.0]
     done = fresh._replace(step=2, losses=np.ones(2), validation=np.ones((1, 3)))
     write_checkpoint(folder / "checkpoint", done, settings, data)
-    contents = network.read_bytes(), (folder / "checkpoint").read_bytes()
+    contents = [(file.read_bytes(), _without_checksum(file)) for file in (network, folder / "checkpoint")]
 
     def attempt(random: Random, place: Path, number: int) -> None:
         file, which = place / "file.safetensors", random.randrange(2)
-        file.write_bytes(odd_safetensors(random, contents[which]))
+        file.write_bytes(odd_safetensors(random, random.choice(contents[which])))
         if which:
             found = read_checkpoint(file, fresh, settings, data)
             if type(found.step) is not int or not isinstance(found.stopped, str) or len(found.losses) != found.step:
@@ -327,9 +337,10 @@ def sweep_folders(folder: Path) -> Attempt:
         if number < len(known):
             shutil.rmtree(here / known[number][1])
         else:
-            for _ in range(random.choice((1, 1, 2))):
-                if any(path.is_file() for path in here.rglob("[!.]*")):
-                    (place / "damage.txt").write_text(odd_folder(random, here))
+            with (place / "damage.txt").open("w") as said:
+                for _ in range(random.choice((1, 1, 2))):
+                    if any(path.is_file() for path in here.rglob("[!.]*")):
+                        print(odd_folder(random, here), file=said)
         store = sweeps.SweepStore(here)
         if action < 12:
             _same_as_before(store.dataset().load(), truths[name])
