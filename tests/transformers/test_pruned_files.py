@@ -146,6 +146,14 @@ def test_folders_that_are_not_whole(saved, tmp_path):
             load_pruned(saved)
 
 
+def test_numbers_that_are_not_finite_come_back(tmp_path):
+    model = prune_heads(tiny_model("BERT"), [(0, 1)])
+    model.config.bounds = [0.0, float("inf")]
+    folder = save_pruned(model, tmp_path / "model")
+    assert "__float__" in (folder / "config.json").read_text()
+    assert load_pruned(folder).config.bounds == [0.0, float("inf")]
+
+
 @pytest.mark.parametrize(
     ("entries", "message"),
     [

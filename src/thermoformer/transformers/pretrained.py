@@ -69,6 +69,12 @@ def read_json(file: Path, kind: type = dict) -> Any:
     return entries
 
 
+def _number(entry: dict[str, Any]) -> Any:
+    """A number that is not finite, which transformers writes as in {"__float__": "NaN"}; anything else as it is."""
+    text = entry.get("__float__")
+    return float(text) if len(entry) == 1 and text in ("NaN", "Infinity", "-Infinity") else entry
+
+
 def config_from(entries: dict[str, Any], config_class: Any) -> Any:
     """The configuration of a model from the entries of its file, which are checked first.
 
@@ -82,6 +88,7 @@ def config_from(entries: dict[str, Any], config_class: Any) -> Any:
         ValueError: config.json: got attn_implementation = 'someone/kernel'; expected one of 'eager', 'sdpa', ...
     """
     expected = f"a whole {CONFIG_FILE} of type {config_class.model_type!r}"
+    entries = json.loads(json.dumps(entries), object_hook=_number)
     _check_entries(entries)
     try:
         return config_class(**{name: value for name, value in entries.items() if name not in _DROPPED})
