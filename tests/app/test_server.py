@@ -292,6 +292,12 @@ def limited(monkeypatch):
     monkeypatch.setattr(connections, "MOST_WAITING", 3)
 
     async def application(scope, receive, send):
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.accept"})
+            await asyncio.sleep(0.8)
+            await send({"type": "websocket.send", "text": "still open"})
+            return
         if scope["path"] == "/body":
             with suppress(Exception):
                 while (await receive()).get("more_body"):
@@ -340,6 +346,11 @@ def test_slow_requests_are_closed(limited):
         time.sleep(0.2)
         page.sendall(f"GET / {asked}\r\n".encode())
     page.close()
+
+
+def test_an_open_websocket_has_no_time_limit(limited):
+    asked = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in WEBSOCKET.items())
+    assert b"still open" in ended(opened(limited, f"GET / HTTP/1.1\r\nHost: h\r\n{asked}\r\n"))
 
 
 def test_of_too_many_waiting_connections_the_oldest_is_closed(limited, monkeypatch):

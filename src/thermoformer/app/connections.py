@@ -65,6 +65,10 @@ class Connection(H11Protocol):
 
     def _follow(self) -> None:
         """Sets the time limit of the part of a request that is being received."""
+        if self.transport.get_protocol() is not self:  # a websocket now, which stays open
+            self._end_in(None)
+            self.waiting.pop(self, None)
+            return
         phase = self.conn.their_state
         if phase is h11.IDLE:
             self._queue()
