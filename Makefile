@@ -44,5 +44,5 @@ bench: setup ## run the benchmarks that need no weights and no browser; each has
 	@set -e; for script in benchmarks/solve.py benchmarks/scaling.py benchmarks/sampling.py benchmarks/dynamics.py benchmarks/sweeps.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 clean: ## remove .venv, caches and built files; results/ stays
-	rm -rf $(VENV) build dist docs/_build docs/gallery docs/jupyter_execute .pytest_cache .ruff_cache .hypothesis .jupyter_cache
+	rm -rf $(VENV) build dist docs/_build docs/gallery docs/jupyter_execute .pytest_cache .ruff_cache .hypothesis .jupyter_cache .programs
 	find src tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -11,19 +11,27 @@ import numpy as np
 import pytest
 from jaxtyping import install_import_hook
 
+from thermoformer._programs import keep_programs
+
 # Figures are drawn to files; a test machine has no screen.
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Tests run side by side, one process per core: threads of one would only wait for those of another.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Compiled programs are shared by all workers and subprocesses, and kept for the next run. A changed formula is another
+# program. The folder is that of commands, within this checkout.
+ROOT = Path(__file__).resolve().parents[1]
+os.environ.setdefault("THERMOFORMER_CACHE", str(ROOT / ".programs"))
+keep_programs()
 # A shape that is stretched by accident is an error here; read by JAX when it is first imported.
 os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
 # The shapes that the arithmetic declares are checked at every call. Rooms that meet users check their input themselves.
 install_import_hook([f"thermoformer.learning.{name}" for name in ("action", "kernels", "order")], "beartype.beartype")
 
-ROOT = Path(__file__).resolve().parents[1]
 # Read once: tests may set it to folders of their own.
 DATA = os.environ.get("THERMOFORMER_DATA")
+
+MOST_MAPPED = 32_000
 
 # Compilation makes the first example slow, hence no deadline; the same examples are drawn in every run.
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None, max_examples=25)
@@ -32,11 +40,13 @@ hypothesis.settings.load_profile("house")
 
 @pytest.fixture(autouse=True, scope="module")
 def _programs_are_forgotten() -> Iterator[None]:
-    """Compiled programs of a file go when it ends: all of them together exceed what a process may map into memory."""
+    """Compiled programs go when they fill half of the 65530 areas that Linux lets a process map into memory."""
     yield
-    import jax  # late, after the settings above
+    maps = Path("/proc/self/maps")
+    if not maps.exists() or len(maps.read_bytes().splitlines()) > MOST_MAPPED:
+        import jax  # late, after the settings above
 
-    jax.clear_caches()
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

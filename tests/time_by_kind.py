@@ -1,134 +1,103 @@
 """A pytest plugin that says where the time of the tests goes: `pytest -p time_by_kind -n 2 --dist loadfile`.
 
-Compilation is measured by JAX's own events (tracing, lowering and compiling), subprocesses by the time that a test
-waits for them, imports by the time until the tests are collected. Tests in a browser count as such whole. What is left
-is execution. Times are summed over the worker processes.
+Compilation is measured by JAX's own events (tracing, lowering, compiling), subprocesses by the time that a test waits
+for them, imports by the time until the tests are collected. Tests in a browser count as such whole. The rest is
+execution. Times are summed over the worker processes.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 STARTED = time.perf_counter()
 KINDS = ("compilation", "execution", "imports", "browser", "subprocesses", "documentation")
-BROWSER, DOCUMENTATION = "test_page.py", ("test_docs.py", "test_examples.py")
+FILES = {"test_page.py": "browser", "test_docs.py": "documentation", "test_examples.py": "documentation"}
 
 
-class TimeByKind:
-    """Seconds of each kind and of each file, in one process."""
+class Measure:
+    """Runs where the tests run, and adds to each report where its time went."""
 
     def __init__(self) -> None:
-        self.compiled = self.waited = 0.0
-        self.programs = 0
-        self.kinds: Counter[str] = Counter()
-        self.files: dict[str, Counter[str]] = {}
-        self.main = threading.get_ident()
-
-    def listen(self) -> None:
-        """Counts JAX's compilation and the waiting for subprocesses from now on."""
         import jax.monitoring
 
-        def compiled(event: str, duration: float, **_: Any) -> None:
-            if event.startswith("/jax/core/compile/"):
-                self.compiled += duration
-                self.programs += event.endswith("backend_compile_duration")
-
-        jax.monitoring.register_event_duration_secs_listener(compiled)
+        self.seconds: Counter[str] = Counter()
+        self.main, self.waiting = threading.get_ident(), False
+        self.before: tuple[float, Counter[str]] | None = None
+        jax.monitoring.register_event_duration_secs_listener(self.compiled)
         for name in ("wait", "communicate"):
-            self._count_waiting(name)
+            setattr(subprocess.Popen, name, self.timed(getattr(subprocess.Popen, name)))
 
-    def _count_waiting(self, name: str) -> None:
-        original, waiting = getattr(subprocess.Popen, name), threading.local()
+    def compiled(self, event: str, duration: float, **_: Any) -> None:
+        if event.startswith("/jax/core/compile/"):
+            self.seconds["compilation"] += duration
+            self.seconds["programs"] += event.endswith("backend_compile_duration")
 
+    def timed(self, wait: Any) -> Any:
         def counted(process: Any, *args: Any, **options: Any) -> Any:
-            if getattr(waiting, "inside", False) or threading.get_ident() != self.main:
-                return original(process, *args, **options)
-            began, waiting.inside = time.perf_counter(), True
+            if self.waiting or threading.get_ident() != self.main:
+                return wait(process, *args, **options)
+            began, self.waiting = time.perf_counter(), True
             try:
-                return original(process, *args, **options)
+                return wait(process, *args, **options)
             finally:
-                waiting.inside = False
-                self.waited += time.perf_counter() - began
+                self.waiting = False
+                self.seconds["subprocesses"] += time.perf_counter() - began
 
-        setattr(subprocess.Popen, name, counted)
+        return counted
+
+    def pytest_runtest_setup(self) -> None:
+        now = time.perf_counter()
+        if self.before is None:
+            self.seconds["imports"] += now - STARTED
+            self.before = now, Counter()
 
     @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
-        """Splits the time of one test, its fixtures included."""
-        before = time.perf_counter(), self.compiled, self.waited
-        yield
-        seconds, compiled, waited = time.perf_counter() - before[0], self.compiled - before[1], self.waited - before[2]
-        name = item.path.name
-        if name == BROWSER:
-            parts = Counter(browser=seconds)
-        elif name in DOCUMENTATION:
-            parts = Counter(documentation=seconds)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Any:
+        report = (yield).get_result()
+        assert self.before is not None
+        now, parts = time.perf_counter(), self.seconds - self.before[1]
+        whole = now - self.before[0]
+        self.before = now, self.seconds.copy()
+        if kind := FILES.get(item.path.name):
+            parts = Counter({kind: whole, "programs": parts["programs"]})
         else:
-            rest = max(seconds - compiled - waited, 0.0)
-            parts = Counter(compilation=compiled, subprocesses=waited, execution=rest)
-        self.kinds += parts
-        self.files.setdefault(str(item.path.relative_to(item.config.rootpath)), Counter()).update(parts)
-
-    def pytest_collection_finish(self) -> None:
-        """Imports are what came before the first test."""
-        self.kinds["imports"] += time.perf_counter() - STARTED
-
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A worker hands its times to the process that started it."""
-        found = {"kinds": self.kinds, "files": self.files, "programs": self.programs}
-        if hasattr(session.config, "workeroutput"):
-            session.config.workeroutput["time_by_kind"] = json.dumps(found)
-        else:
-            session.config.stash.setdefault(FOUND, []).append(found)
-
-
-FOUND = pytest.StashKey[list]()
+            parts["execution"] = max(whole - parts["compilation"] - parts["subprocesses"], 0.0)
+        report.time_by_kind = dict(parts)
 
 
 class Gather:
-    """Collects the times of all workers and prints them."""
+    """Adds up the reports of all workers and prints a line for each kind and each of the slowest files."""
 
-    def pytest_testnodedown(self, node: Any) -> None:
-        """Takes over what a worker measured."""
-        if "time_by_kind" in getattr(node, "workeroutput", {}):
-            node.config.stash.setdefault(FOUND, []).append(json.loads(node.workeroutput["time_by_kind"]))
+    def __init__(self) -> None:
+        self.files: dict[str, Counter[str]] = {}
 
-    def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
-        """A line for each kind, and one for each of the slowest files."""
-        kinds: Counter[str] = Counter()
-        files: dict[str, Counter[str]] = {}
-        programs = 0
-        for found in config.stash.get(FOUND, []):
-            kinds.update(found["kinds"])
-            programs += found["programs"]
-            for name, parts in found["files"].items():
-                files.setdefault(name, Counter()).update(parts)
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.files.setdefault(report.nodeid.split("::")[0], Counter()).update(getattr(report, "time_by_kind", {}))
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        total: Counter[str] = sum(self.files.values(), Counter())
         terminalreporter.section("seconds by kind, summed over the workers")
         for kind in KINDS:
-            terminalreporter.write_line(f"{kind:14s} {kinds[kind]:8.1f}")
-        terminalreporter.write_line(f"{'all':14s} {sum(kinds.values()):8.1f}   ({programs} programs compiled)")
-        terminalreporter.section("slowest files: all, compilation, execution, subprocesses")
-        for name, parts in sorted(files.items(), key=lambda item: -sum(item[1].values()))[:40]:
-            columns = (sum(parts.values()), parts["compilation"], parts["execution"], parts["subprocesses"])
+            terminalreporter.write_line(f"{kind:14s} {total[kind]:8.1f}")
+        programs = int(total["programs"])
+        terminalreporter.write_line(f"{'all':14s} {sum(total[kind] for kind in KINDS):8.1f}   ({programs} programs)")
+        terminalreporter.section("slowest files: all, compilation, execution, subprocesses, programs")
+        for name, parts in sorted(self.files.items(), key=lambda item: -sum(item[1][kind] for kind in KINDS))[:40]:
+            columns = (sum(parts[kind] for kind in KINDS), *(parts[kind] for kind in ("compilation", "execution")))
+            columns = (*columns, parts["subprocesses"], parts["programs"])
             terminalreporter.write_line("".join(f"{column:8.1f}" for column in columns) + "  " + name)
-        if folder := os.environ.get("TIME_BY_KIND"):
-            Path(folder).write_text(json.dumps({"kinds": kinds, "files": files, "programs": programs}, indent=1))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers measure; the process that starts them gathers; without workers one process does both."""
-    if not (config.getoption("numprocesses", None) and not hasattr(config, "workerinput")):
-        measured = TimeByKind()
-        config.pluginmanager.register(measured, "time-by-kind")
-        measured.listen()
-    if not hasattr(config, "workerinput"):
+    """Workers measure, the process that starts them gathers; without workers one process does both."""
+    worker = hasattr(config, "workerinput")
+    if worker or not config.getoption("numprocesses", None):
+        config.pluginmanager.register(Measure(), "time-by-kind")
+    if not worker:
         config.pluginmanager.register(Gather(), "time-by-kind-gather")

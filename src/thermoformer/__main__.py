@@ -11,8 +11,10 @@ def main() -> NoReturn:
     # A process in the background is started with the signal ignored, and stays so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
+    from ._programs import keep_programs
     from .cli import main as run
 
+    keep_programs()
     run()
 
 
