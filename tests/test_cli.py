@@ -533,3 +533,9 @@ def test_pipes_and_devices_are_named(tmp_path):
         for command in (("solve", file, *SETTINGS), ("orbit", file, *MAP)):
             result = run(*command)
             assert result.exit_code == 2 and f"got {file}, which is {kind}" in result.stderr
+
+
+def test_a_figure_without_a_name_is_refused(tmp_path):
+    result = run("sweep", "show", tmp_path, "--out", "")
+    assert result.exit_code == 2
+    assert result.stderr == "out: got '.'; expected the name of a file without its ending\n"

@@ -28,7 +28,7 @@ from ._terminal import (
     screen,
     stop,
 )
-from ._validation import nonnegative_integer
+from ._validation import fail, nonnegative_integer
 
 app = typer.Typer(
     add_completion=False,
@@ -245,6 +245,8 @@ def show(
         from .sweeps import SweepStore
 
         store, stem = SweepStore(folder), out or folder / "figure"
+        if not stem.name:
+            raise fail("out", repr(str(stem)), "the name of a file without its ending")
         refuse_foreign(*(stem.with_name(stem.name + end) for end in (".png", ".svg")), stem.with_suffix(".html"))
         if live:
             with messages.status("Drawing") as line:
