@@ -12,6 +12,7 @@ import argparse
 import faulthandler
 import json
 import os
+import platform
 import queue
 import re
 import resource
@@ -162,6 +163,7 @@ def _child(job: Job, folder: Path, saved: Path, pipe: Any) -> None:
     seeds.mkdir(exist_ok=True)
     try:
         attempt = job.target.prepare(seeds)
+        platform.processor()  # runs a program, and keeps what it says
         with suppress(ImportError):  # dask unpickles functions of its own when it is imported
             import dask.array  # noqa: F401
     except BaseException:
@@ -220,7 +222,7 @@ def unclear(text: str) -> str | None:
     if not text.strip():
         return "empty message"
     # Errors of the system name the file; the command line's parser has a form of its own.
-    if not re.search(r"got |expected|\[Errno \d+\]|Usage:|Interrupted|cannot|could not|checksum|try a", text):
+    if not re.search(r"got |expected|\[Errno \d+\]|Usage:|─ Error ─|Interrupted|cannot|could not|checksum|try a", text):
         return "unclear message"
     return None
 
