@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types docs bench clean
+.PHONY: help setup demo test test-quick lint types docs bench clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: $(READY) ## make .venv with everything installed; quick when nothing changed
 
@@ -25,8 +25,14 @@ $(READY): pyproject.toml constraints.txt
 demo: setup ## run one quick experiment of each theory, and tell where the page about both is
 	@$(BIN)/thermoformer demo
 
+# Two at a time, a file each; conftest.py puts the slow files first.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 10
+
 test: setup ## run all tests
-	@$(BIN)/pytest -n 2 --dist loadfile
+	@$(PYTEST)
+
+test-quick: setup ## run the tests that need no browser, no processes to be killed and no long chains
+	@$(PYTEST) -m 'not slow'
 
 lint: setup ## check style and formatting
 	@$(BIN)/ruff check .
@@ -35,7 +41,7 @@ lint: setup ## check style and formatting
 types: setup ## check types
 	@$(BIN)/pyright
 
-# Four at a time though there be two cores: Sphinx deals pages out in runs of ten, and a few of them take long.
+# Four at a time even on two cores: Sphinx deals pages out in runs of ten, and a few of them take long.
 docs: setup ## build the documentation; a warning is an error
 	@$(BIN)/sphinx-build -W --keep-going -q -j 4 -b html docs docs/_build/html
 	@echo "Documentation: docs/_build/html/index.html"

@@ -32,10 +32,57 @@ install_import_hook([f"thermoformer.learning.{name}" for name in ("action", "ker
 DATA = os.environ.get("THERMOFORMER_DATA")
 
 MOST_MAPPED = 32_000
+# Files that use a browser, processes to be killed, or long chains, roughly slowest first. They run before all others,
+# so that no worker waits at the end, and `make test-quick` leaves them out.
+SLOW = (
+    "app/test_page.py",
+    "learning/test_brute_force.py",
+    "learning/test_narrow.py",
+    "learning/test_weights.py",
+    "learning/test_exact.py",
+    "learning/test_comparison.py",
+    "test_examples.py",
+    "test_docs.py",
+    "app/test_server.py",
+    "experiments/test_markov.py",
+    "experiments/test_residuals.py",
+    "experiments/test_width_convergence.py",
+    "experiments/test_dynamics_experiments.py",
+    "experiments/test_one_shot.py",
+    "experiments/test_pruning.py",
+    "experiments/test_heads.py",
+    "experiments/test_sampled.py",
+    "experiments/test_published_draw.py",
+    "experiments/test_demo.py",
+    "sweeps/test_sweeps.py",
+    "sweeps/test_cluster.py",
+    "sweeps/test_devices.py",
+    "sweeps/test_damage.py",
+    "transformers/test_fine_tuning.py",
+    "test_train_command.py",
+    "test_heads_command.py",
+    "test_fuzz.py",
+    "test_cli.py",
+)
 
 # Compilation makes the first example slow, hence no deadline; the same examples are drawn in every run.
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None, max_examples=25)
 hypothesis.settings.load_profile("house")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the slow files and puts them first."""
+    rank = {ROOT / "tests" / name: number for number, name in enumerate(SLOW)}
+    for item in items:
+        if item.path in rank:
+            item.add_marker("slow")
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """After failures: the command that runs them again."""
+    if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
+        terminalreporter.write_line("Run again what failed: .venv/bin/pytest --last-failed", bold=True)
 
 
 @pytest.fixture(autouse=True, scope="module")

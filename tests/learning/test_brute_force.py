@@ -44,7 +44,7 @@ def test_all_weights_and_order_parameters_give_the_same_posterior(name):
     features = PathFeatures.from_attention(x, attention, skip=arch.skip)
     new = features[EXAMPLES:]
     exact = sample_order_parameters(
-        arch, features[:EXAMPLES], labels[:EXAMPLES], temperature=0.2, key=1, draws=3000, chains=2
+        arch, features[:EXAMPLES], labels[:EXAMPLES], temperature=0.2, key=1, draws=1000, chains=2
     )
     layers = [layer[:EXAMPLES] for layer in attention]
     brute = sample_weights(
