@@ -1,11 +1,16 @@
 """How the documentation is built: `make docs`. Nothing is fetched, neither by the build nor by its pages."""
 
+import os
 import sys
 from pathlib import Path
 
 import thermoformer
+from thermoformer._programs import keep_programs
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+# The code of pages and notebooks uses the compiled programs that the tests have kept.
+os.environ.setdefault("THERMOFORMER_CACHE", str(Path(__file__).parents[1] / ".programs"))
+keep_programs()
 
 project = "thermoformer"
 author = "thermoformer developers"

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._keys import KeyLike, as_key, numpy_generator, standard_normal
+from .._keys import KeyLike, as_key, numpy_generator
 from .._validation import fail, one_of, positive_number
-from .action import Setting, entropy, entropy_derivatives, path_factor, reachable_action
+from .action import Setting, entropy, entropy_derivatives, path_factor
 from .kernels import Problem, null_energy, reachable_energy
 from .layout import Layout
-from .minimise import action_derivatives, action_scale
+from .minimise import Minimum
 from .moments import NewExamples, moments, new_examples
 from .network import Architecture
 from .paths import PathFeatures, checked_labels
@@ -242,34 +242,36 @@ def whitened_target(
     The mode is searched from one draw of the prior for every chain. If these searches end in different modes the chains
     start there, and R-hat tells.
     """
-    found = modes_from_prior(problem, layout, setting, key, chains)
-    centre = min(found, key=lambda mode: mode.action).vector
-    if _method(problem, layout) == "newton":
-        root = _root(centre, problem, layout, setting)
+    generator = numpy_generator(key)
+    found = modes_from_prior(problem, layout, setting, generator, chains)
+    best = found[0]
+    if best.hessian is None:
+        root = np.sqrt(2 / np.asarray(entropy_derivatives(best.vector, layout, setting)[2]))
     else:
-        root = jnp.sqrt(2 / entropy_derivatives(centre, layout, setting)[2])
-    offsets = np.stack([np.asarray(mode.vector) for mode in found]) - np.asarray(centre)
-    starts = offsets / np.asarray(root) if root.ndim == 1 else np.linalg.solve(np.asarray(root), offsets.T).T
-    starts += np.asarray(standard_normal(key, (chains, layout.count)))
-    return Target(problem, setting, centre, root, layout), jnp.asarray(starts)
+        root = _root(np.asarray(best.hessian) / 2, setting)
+    offsets = np.stack([mode.vector for mode in found]) - np.asarray(best.vector)
+    starts = offsets / root if root.ndim == 1 else np.linalg.solve(root, offsets.T).T
+    starts += generator.normal(size=starts.shape)
+    return Target(problem, setting, jnp.asarray(best.vector), jnp.asarray(root), layout), jnp.asarray(starts)
 
 
-class Mode(NamedTuple):
-    """Where a search for a mode ended: the vector of Bartlett factors, S there less a constant, and U."""
+def modes_from_prior(
+    problem: Problem, layout: Layout, setting: Setting, generator: np.random.Generator, searches: int
+) -> list[Minimum]:
+    """Modes of the exact posterior, highest first, as NumPy arrays.
 
-    vector: jax.Array
-    action: float
-    order_parameter: np.ndarray
-
-
-def modes_from_prior(problem: Problem, layout: Layout, setting: Setting, key: jax.Array, searches: int) -> list[Mode]:
-    """Modes of the exact posterior, each found from one draw of the prior; the same one may appear several times."""
+    Each is found from one draw of the prior; the same one may appear several times. Where a search leaves the finite
+    numbers, its start is kept, as the lowest.
+    """
+    newton = problem.pairs is not None and hessian_is_affordable(problem, layout)
     modes = []
-    for draw in prior_vectors(layout, setting, numpy_generator(key), searches):
-        end = minimise_from(problem, layout, setting, draw, 1e-6, 200, _method(problem, layout)).vector
-        vector, action, gram = _evaluated(end, jnp.asarray(draw), problem, layout, setting)
-        modes.append(Mode(vector, float(action), np.asarray(gram)))
-    return modes
+    for draw in prior_vectors(layout, setting, generator, searches):
+        found = minimise_from(problem, layout, setting, draw, 1e-6, 200, "newton" if newton else "limited-memory")
+        found = jax.tree.map(np.asarray, found)
+        if not (np.isfinite(found.vector).all() and np.isfinite(found.action)):
+            found = found._replace(vector=draw, action=np.array(np.inf), hessian=None)
+        modes.append(found)
+    return sorted(modes, key=lambda mode: mode.action)
 
 
 def mode_crossings(problem: Problem, layout: Layout, setting: Setting, key: jax.Array, grams: np.ndarray) -> int | None:
@@ -281,33 +283,17 @@ def mode_crossings(problem: Problem, layout: Layout, setting: Setting, key: jax.
     Returns:
         Changes of the nearest mode from one draw to the next, over all chains; None if there is one mode only.
     """
-    modes = sorted(modes_from_prior(problem, layout, setting, key, MODE_SEARCHES), key=lambda mode: mode.action)
+    modes = modes_from_prior(problem, layout, setting, numpy_generator(key), MODE_SEARCHES)
+    near = [mode.vector for mode in modes if mode.action - modes[0].action < 2 * MODE_RANGE]
     distinct: list[np.ndarray] = []
-    for mode in modes:
-        gram = mode.order_parameter
-        new = all(np.abs(gram - other).max() > 0.01 * np.abs(gram).max() for other in distinct)
-        if new and mode.action - modes[0].action < 2 * MODE_RANGE:
+    for gram in np.asarray(_grams(layout, jnp.asarray(np.stack(near)[None]), setting.scales))[0]:
+        if all(np.abs(gram - other).max() > 0.01 * np.abs(gram).max() for other in distinct):
             distinct.append(gram)
     if len(distinct) < 2:
         return None
     distances = np.stack([np.square(grams - gram).sum(axis=(-2, -1)) for gram in distinct])
     nearest = distances.argmin(axis=0)
     return int(np.count_nonzero(nearest[:, 1:] != nearest[:, :-1]))
-
-
-def _method(problem: Problem, layout: Layout) -> str:
-    newton = problem.pairs is not None and hessian_is_affordable(problem, layout)
-    return "newton" if newton else "limited-memory"
-
-
-@eqx.filter_jit
-def _evaluated(
-    end: jax.Array, start: jax.Array, problem: Problem, layout: Layout, setting: Setting
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Vector, S and U where a search ended, or where it started if it left the finite numbers."""
-    vector = jnp.where(jnp.isfinite(end).all(), end, start)
-    factor = path_factor(vector, layout, setting.scales)
-    return vector, reachable_action(vector, problem, layout, setting), factor @ factor.T
 
 
 def prior_vectors(layout: Layout, setting: Setting, generator: np.random.Generator, draws: int) -> np.ndarray:
@@ -319,13 +305,11 @@ def prior_vectors(layout: Layout, setting: Setting, generator: np.random.Generat
     return np.where(layout.diagonal, logarithm, generator.normal(size=shape) / np.sqrt(width))
 
 
-@eqx.filter_jit
-def _root(centre: jax.Array, problem: Problem, layout: Layout, setting: Setting) -> jax.Array:
+def _root(hessian: np.ndarray, setting: Setting) -> np.ndarray:
     """A square root of the covariance (½ ∂²S)⁻¹; curvatures under the prior's smallest are raised to it."""
-    hessian = action_derivatives(centre, problem, layout, setting)[2] * action_scale(problem, setting) / 2
-    curvatures, directions = jnp.linalg.eigh(hessian)
-    least = jnp.min(jnp.asarray(setting.widths))
-    return directions / jnp.sqrt(jnp.maximum(jnp.abs(curvatures), least))[None, :]
+    curvatures, directions = np.linalg.eigh(hessian)
+    least = np.min(np.asarray(setting.widths))
+    return directions / np.sqrt(np.maximum(np.abs(curvatures), least))[None, :]
 
 
 @eqx.filter_jit

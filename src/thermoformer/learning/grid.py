@@ -126,7 +126,7 @@ def solve_grid(
     minima = _minimise_all(problem, arch.layout, settings, tolerance, max_steps, first, batch)
     found = []
     for index, (one, value) in enumerate((one, value) for one in architectures for value in temperature_axis):
-        minimum = Minimum(*(part[index] for part in minima))
+        minimum = jax.tree.map(lambda part, index=index: part[index], minima)
         solution = solution_at(one, value, problem, minimum, first, tolerance)
         found.append(try_harder(solution, tolerance, max_steps) if method == "auto" else solution)
     failed = [solution for solution in found if not solution.converged]
@@ -146,7 +146,8 @@ def _minimise_all(
     start = jnp.zeros(layout.count)
 
     def at(setting: Setting) -> Minimum:
-        return minimise_from(problem, layout, setting, start, tolerance, max_steps, method)
+        minimum = minimise_from(problem, layout, setting, start, tolerance, max_steps, method)
+        return minimum._replace(hessian=None)  # a matrix for every point would fill the memory
 
     return jax.lax.map(at, settings, batch_size=batch if batch > 1 else None)
 

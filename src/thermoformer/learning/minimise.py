@@ -41,6 +41,8 @@ class Minimum(NamedTuple):
     smallest_curvature: Float[Array, ""]  # of the whitened Hessian; NaN where it was not formed
     evaluations: Array
     remaining_gain: Float[Array, ""]  # what a further Newton step would take off the scaled action; NaN if not known
+    action: Float[Array, ""]  # the reachable S there
+    hessian: Float[Array, "parameter parameter"] | None = None  # of S; none where it was not formed
 
 
 def action_scale(problem: Problem, setting: Setting) -> Array:
@@ -119,7 +121,9 @@ def newton(
     value, gradient, curvatures, directions = best
     norm = jnp.where(jnp.isfinite(value), jnp.abs(gradient).max(), jnp.nan)
     _, remaining = trust_region_move(gradient, curvatures, directions, jnp.asarray(jnp.inf))
-    return Minimum(vector, norm, curvatures[0], evaluations, remaining)
+    scale = action_scale(problem, setting)
+    hessian = scale * (directions * curvatures[None, :]) @ directions.T
+    return Minimum(vector, norm, curvatures[0], evaluations, remaining, scale * value, hessian)
 
 
 def trust_region_move(gradient: Array, curvatures: Array, directions: Array, radius: Array) -> tuple[Array, Array]:
@@ -148,7 +152,8 @@ def limited_memory(
     def scaled_action(vector: Array) -> Array:
         return reachable_action(vector, problem, layout, setting) / scale
 
-    return limited_memory_search(scaled_action, start, tolerance=tolerance, max_steps=max_steps)
+    found = limited_memory_search(scaled_action, start, tolerance=tolerance, max_steps=max_steps)
+    return found._replace(action=scale * found.action)
 
 
 def limited_memory_search(
@@ -180,6 +185,7 @@ def limited_memory_search(
         return moved, memory, norm, steps + 1, evaluations + information.num_linesearch_steps, stalled
 
     first = (start, optimiser.init(start), jnp.asarray(jnp.inf), 0, 0, jnp.asarray(False))
-    vector, _, norm, _, evaluations, _ = jax.lax.while_loop(proceed, advance, first)
+    vector, memory, norm, _, evaluations, _ = jax.lax.while_loop(proceed, advance, first)
+    value = jnp.asarray(optax.tree_utils.tree_get(memory, "value"))
     unknown = jnp.asarray(jnp.nan)
-    return Minimum(vector, norm, unknown, jnp.asarray(evaluations), unknown)
+    return Minimum(vector, norm, unknown, jnp.asarray(evaluations), unknown, value)

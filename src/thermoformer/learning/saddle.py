@@ -185,7 +185,7 @@ def gaussian_process(
     problem, _ = ready_search(arch, features, y, temperature, form, "auto")
     start = jnp.zeros(arch.parameters)
     unknown = jnp.asarray(jnp.nan)
-    nothing = Minimum(start, jnp.zeros(()), unknown, jnp.asarray(0), unknown)
+    nothing = Minimum(start, jnp.zeros(()), unknown, jnp.asarray(0), unknown, unknown)
     solution = solution_at(arch, temperature, problem, nothing, "limit", TOLERANCE)
     if not np.isfinite(solution.energy):
         raise singular_kernel(temperature)

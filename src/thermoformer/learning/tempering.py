@@ -114,13 +114,13 @@ def run_tempered(
         fresh = prior_draws(generator, chains * count).reshape(chains, count, -1)
         return _advance(target, observe, settings, jnp.asarray(betas), state, jnp.asarray(fresh), how)
 
-    (observed, births), info, all_steps, drawing = draws_in_pieces(
+    (observed, births), (diverging, acceptance, taken), all_steps, drawing = draws_in_pieces(
         advance, start, warmup, draws, f"NUTS at {len(betas)} temperatures", progress
     )
     # Steps count from 0, so that −1 marks what the ladder started from.
     crossings = sum(len(np.unique(chain[chain >= 0])) for chain in births)
     seconds = time.perf_counter() - began
-    return observed, SamplerStats(*info, steps + all_steps, seconds, drawing, warmup, crossings)
+    return observed, SamplerStats(diverging, acceptance, taken, steps + all_steps, seconds, drawing, warmup, crossings)
 
 
 def _ladder(
