@@ -15,8 +15,8 @@ ROOMS = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 
 # A room may import rooms of a lower floor only. Single files of the top level are rooms of their own.
 FLOORS = (
-    ("_locks", "_plain", "_precision", "_programs", "_progress", "_validation", "citations"),
-    ("_files", "_keys"),
+    ("_locks", "_plain", "_programs", "_progress", "_validation", "citations"),
+    ("_files", "_keys", "_precision"),
     ("learning", "dynamics"),
     ("tasks", "transformers", "sweeps", "arrays"),
     ("figures",),

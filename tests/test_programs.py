@@ -11,10 +11,8 @@ import pytest
 from thermoformer import _programs
 
 CODE = """
-import sys
-from thermoformer._programs import keep_programs
-keep_programs()
 import jax, jax.monitoring
+import thermoformer.learning
 seen = []
 jax.monitoring.register_event_listener(lambda event, **_: seen.append(event))
 print(float(jax.jit(lambda x: x * 3 + 1)(2.0)), "/jax/compilation_cache/cache_hits" in seen)

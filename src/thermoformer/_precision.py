@@ -8,6 +8,10 @@ import os
 
 import jax
 
+from ._programs import keep_programs
+
+if "THERMOFORMER_CACHE" in os.environ:
+    keep_programs()
 if os.environ.get("THERMOFORMER_KEEP_PRECISION", "0") in ("", "0"):
     jax.config.update("jax_enable_x64", True)
 

@@ -1,8 +1,9 @@
 """Compiled programs, kept on disk so that the next command starts sooner.
 
 JAX compiles a program for every new shape, and most of a short command's time goes there. Commands therefore keep their
-programs in a folder of the user. A program is found again by its contents, JAX's version and the compiler's flags, so
-a changed formula is another program.
+programs in a folder of the user. Python code does so if the environment variable `THERMOFORMER_CACHE` names a folder:
+JAX has one folder for the whole process, and the choice is the user's. A program is found again by its contents, JAX's
+version and the compiler's flags, so a changed formula is another program.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import platform
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 # A program has about 50 kB; half of the folder goes when it is larger than this.
 MOST_BYTES = 2**30
 
 
 def keep_programs() -> None:
-    """Lets JAX keep compiled programs on disk. Call it before JAX is imported.
+    """Lets JAX keep compiled programs on disk.
 
     The folder is `THERMOFORMER_CACHE`, by default `thermoformer` in the user's folder for caches; 0 or nothing turns it
     off. JAX's own `JAX_COMPILATION_CACHE_DIR` comes first.
@@ -36,9 +38,16 @@ def keep_programs() -> None:
         return
     # A write that was killed leaves half a file. JAX then compiles the program again, which is no news to the user.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(place)
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+    wanted: dict[str, Any] = {
+        "jax_compilation_cache_dir": str(place),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    for name, value in wanted.items():
+        # In the environment for JAX, which commands import late, and for processes that are started.
+        os.environ.setdefault(name.upper(), str(value))
+        if "jax" in sys.modules:
+            sys.modules["jax"].config.update(name, value)
 
 
 def _caches() -> Path:
