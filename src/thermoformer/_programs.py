@@ -26,6 +26,8 @@ def keep_programs() -> None:
     The folder is `THERMOFORMER_CACHE`, by default `thermoformer` in the user's folder for caches; 0 or nothing turns it
     off. JAX's own `JAX_COMPILATION_CACHE_DIR` comes first.
     """
+    # A write that was killed leaves half a file. JAX then compiles the program again, which is no news to the user.
+    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
     folder = os.environ.get("THERMOFORMER_CACHE", str(_caches() / "thermoformer"))
     if folder in ("", "0") or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
@@ -36,8 +38,6 @@ def keep_programs() -> None:
         _shrink(place)
     except OSError:
         return
-    # A write that was killed leaves half a file. JAX then compiles the program again, which is no news to the user.
-    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
     wanted: dict[str, Any] = {
         "jax_compilation_cache_dir": str(place),
         "jax_persistent_cache_min_compile_time_secs": 0,
