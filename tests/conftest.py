@@ -31,7 +31,7 @@ install_import_hook([f"thermoformer.learning.{name}" for name in ("action", "ker
 # Read once: tests may set it to folders of their own.
 DATA = os.environ.get("THERMOFORMER_DATA")
 
-MOST_MAPPED = 32_000
+MOST_MAPPED = 16_000
 # Files that use a browser, processes to be killed, or long chains, roughly slowest first. They run before all others,
 # so that no worker waits at the end, and `make test-quick` leaves them out.
 SLOW = (
@@ -87,7 +87,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _programs_are_forgotten() -> Iterator[None]:
-    """Compiled programs go when they fill half of the 65530 areas that Linux lets a process map into memory."""
+    """Compiled programs go when they are many: they fill memory, and Linux lets a process map 65530 areas at most."""
     yield
     maps = Path("/proc/self/maps")
     if not maps.exists() or len(maps.read_bytes().splitlines()) > MOST_MAPPED:
