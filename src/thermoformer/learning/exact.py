@@ -246,7 +246,7 @@ def whitened_target(
     found = modes_from_prior(problem, layout, setting, generator, chains)
     best = found[0]
     if best.hessian is None:
-        root = np.sqrt(2 / np.asarray(entropy_derivatives(best.vector, layout, setting)[2]))
+        root = np.sqrt(2 / np.asarray(entropy_derivatives(jnp.asarray(best.vector), layout, setting)[2]))
     else:
         root = _root(np.asarray(best.hessian) / 2, setting)
     offsets = np.stack([mode.vector for mode in found]) - np.asarray(best.vector)
