@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jaxtyping import install_import_hook
 
-from thermoformer._programs import keep_programs, prefer_quick_compiling
+from thermoformer._programs import keep_programs
 
 # Figures are drawn to files; a test machine has no screen.
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -23,7 +23,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("THERMOFORMER_CACHE", str(ROOT / ".programs"))
 keep_programs()
-prefer_quick_compiling()
 # A shape that is stretched by accident is an error here; read by JAX when it is first imported.
 os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
 # The shapes that the arithmetic declares are checked at every call. Rooms that meet users check their input themselves.

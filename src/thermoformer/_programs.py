@@ -13,7 +13,6 @@ import os
 import platform
 import sys
 import warnings
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +48,6 @@ def keep_programs() -> None:
         os.environ.setdefault(name.upper(), str(value))
         if "jax" in sys.modules:
             sys.modules["jax"].config.update(name, value)
-
-
-def prefer_quick_compiling() -> None:
-    """Turns off the code generator of XLA that takes half of the time of compiling; before JAX is first used.
-
-    For tests and documentation, which compile thousands of programs and run each for a moment. Long orbits would take
-    up to 2.5 times as long. JAX 0.11 has no such flag, and XLA ends a process that names one that it does not know.
-    """
-    flag = "--xla_cpu_use_fusion_emitters"
-    if metadata.version("jaxlib").startswith("0.10.") and flag not in os.environ.get("XLA_FLAGS", ""):
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}=false".strip()
 
 
 def _caches() -> Path:
