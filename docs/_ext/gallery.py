@@ -1,9 +1,14 @@
-"""The gallery: every notebook of examples/ is run once per build and becomes a page with its prose, code and figure."""
+"""The gallery: every notebook of examples/ is run and becomes a page with its prose, code and figure.
+
+The tests run the notebooks too, and leave the pages here. A build takes a page that is of the same code, notebook and
+environment, and runs the notebook otherwise.
+"""
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import hashlib
 import importlib.util
 import io
 import logging as standard_logging
@@ -91,12 +96,12 @@ def load_app(notebook: Path) -> Any:
     return module.app
 
 
-def write_page(notebook: Path, folder: Path) -> None:
-    """Runs a notebook and writes its page and its figure."""
+def write_page(notebook: Path, folder: Path) -> tuple[dict[str, Any], str]:
+    """Runs a notebook and writes its page and its figure; returns what it defined, and what it printed."""
     source = notebook.read_text()
     setup, cells = written_cells(source)
-    with _quiet():
-        outputs, _ = load_app(notebook).run()
+    with _quiet() as printed:
+        outputs, found = load_app(notebook).run()
     summary = ast.get_docstring(ast.parse(source)) or notebook.stem
     parts: list[str] = []
     for cell, output in zip(cells, outputs, strict=True):
@@ -112,6 +117,25 @@ def write_page(notebook: Path, folder: Path) -> None:
             parts.append(output._repr_markdown_() + "\n\n")
     parts.append(f"Run it: `python examples/{notebook.name}`, or `marimo edit examples/{notebook.name}`.\n")
     _write(folder / f"{notebook.stem}.md", "".join(parts))
+    (folder / f"{notebook.stem}.made-from").write_text(origin(notebook))
+    return dict(found), printed.getvalue()
+
+
+def origin(notebook: Path) -> str:
+    """A digest of all that a page depends on: the library's code, the notebook, and the versions of its environment."""
+    root = notebook.parents[1]
+    files = [notebook, root / "pyproject.toml", root / "constraints.txt", *sorted((root / "src").rglob("*.py"))]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def page_is_current(notebook: Path, folder: Path) -> bool:
+    """Whether the folder has the page of a notebook as it would be made now."""
+    made_from = folder / f"{notebook.stem}.made-from"
+    written = all((folder / f"{notebook.stem}.{kind}").is_file() for kind in ("md", "svg"))
+    return written and made_from.is_file() and made_from.read_text() == origin(notebook)
 
 
 def write_index(folder: Path) -> None:
@@ -125,13 +149,13 @@ def write_index(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what a notebook prints for those who run it as a script, and without the remarks of libraries."""
+def _quiet() -> Iterator[io.StringIO]:
+    """Keeps what a notebook prints for those who run it as a script, and leaves out the remarks of libraries."""
     before = standard_logging.root.manager.disable
     standard_logging.disable(standard_logging.INFO)
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            yield printed
     finally:
         standard_logging.disable(before)
 
@@ -147,7 +171,11 @@ def _make(app: Sphinx) -> None:
     folder.mkdir(exist_ok=True)
     # Builds that run no notebooks take the pages of the last build that did.
     kept = app.config.nb_execution_mode == "off"
-    names = [name for name in NOTEBOOKS if not (kept and (folder / f"{name}.md").is_file())]
+    names = [
+        name
+        for name in NOTEBOOKS
+        if not ((kept and (folder / f"{name}.md").is_file()) or page_is_current(examples / f"{name}.py", folder))
+    ]
     if names:
         # Two at a time where there are cores, in processes of their own: Sphinx forks when it reads pages side by side,
         # and a process in which JAX has run must not.

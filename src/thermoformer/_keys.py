@@ -29,16 +29,23 @@ def as_key(key: Any) -> jax.Array:
     raise fail("key", repr(key), "an integer or one JAX random key")
 
 
-@partial(jax.jit, static_argnames="shape")
 def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """The numbers of `jax.random.normal`, drawn in a row: with several axes XLA compiles the same far longer.
+    """The numbers of `jax.random.normal`, from a program that many shapes share.
+
+    The numbers do not depend on how many are drawn after them, so the next power of two is drawn and cut.
 
     Example:
         >>> key = as_key(0)
         >>> bool((standard_normal(key, (2, 3, 4)) == jax.random.normal(key, (2, 3, 4))).all())
         True
     """
-    return jax.random.normal(key, (math.prod(shape),)).reshape(shape)
+    count = math.prod(shape)
+    return _normal_row(key, 2 ** max(count - 1, 0).bit_length())[:count].reshape(shape)
+
+
+@partial(jax.jit, static_argnames="count")
+def _normal_row(key: jax.Array, count: int) -> jax.Array:
+    return jax.random.normal(key, (count,))
 
 
 def numpy_generator(key: jax.Array) -> np.random.Generator:

@@ -41,10 +41,11 @@ from thermoformer.figures.diagrams import density_colours
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm() -> None:
-    """What `warm` compiles but for ε = 0, once for the file."""
-    picture_of(DynamicsChoice())
-    diagram_for(DynamicsChoice()).advance()
-    Judgement(DynamicsChoice()).advance()
+    """What `warm` compiles but for ε = 0, once for the file; of a choice that no other file has, and none remembers."""
+    fresh = DynamicsChoice(beta=1.2431, gamma=217.0)
+    picture_of(fresh)
+    diagram_for(fresh).advance()
+    Judgement(fresh).advance()
 
 
 @pytest.fixture

@@ -27,10 +27,11 @@ NUMBERS = "[data-testid=numbers]"
 
 @pytest.fixture(scope="module")
 def browser():
+    """One window for all pages: the second page finds the scripts of the first in the browser's cache."""
     executable = chromium()
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=executable, args=OPTIONS)
-        yield browser
+        yield browser.new_context(viewport={"width": 1500, "height": 1000}, accept_downloads=True)
         browser.close()
 
 
@@ -44,8 +45,7 @@ class Page:
     """A page of the explorer, with what went wrong in it and what it asked for."""
 
     def __init__(self, browser, link: str) -> None:
-        self.context = browser.new_context(viewport={"width": 1500, "height": 1000}, accept_downloads=True)
-        self.page = self.context.new_page()
+        self.page = browser.new_page()
         self.page.set_default_timeout(PATIENCE)
         self.asked: list[str] = []
         self.errors: list[str] = []
@@ -117,7 +117,7 @@ def opened(browser, running):
 
     yield open_page
     for page in pages:
-        page.context.close()
+        page.page.close()
         own = ("data:", "blob:", running.link)
         assert [url for url in page.asked if not url.startswith(own)] == []
         assert page.errors == []
@@ -224,7 +224,7 @@ def test_figures_and_their_data_are_saved(opened, tmp_path):
     assert len(rows) >= 8 and "width" in rows.dtype.names
     page.save("picture", 0, tmp_path)
     file = tmp_path / "accuracy.svg"
-    alone = page.context.new_page()
+    alone = page.page.context.new_page()
     alone.goto(f"file://{file}")
     assert alone.locator("svg > polyline").count() >= 2
     # Files follow the sliders.
@@ -371,7 +371,7 @@ def test_a_closed_page_stops_computing(browser):
         share = "() => Number(document.querySelector('[data-testid=diagram] progress')?.value ?? 0)"
         page.until(lambda: page.page.evaluate(share) > 0, seconds=180)
         assert page.page.evaluate(share) < 1
-        page.context.close()
+        page.page.close()
         # What was compiling comes to its end first; work for a page would go on and on.
         end, used = time.monotonic() + 150, 4.0
         while used >= 0.4:
@@ -387,7 +387,7 @@ def test_ten_pages_at_once(browser, running):
         pages = []
         for number in range(10):
             page = Page(browser, running.link + f"?view=Dynamics&dynamics.start={number % 3}")
-            all_pages.callback(page.context.close)
+            all_pages.callback(page.page.close)
             pages.append(page)
         for page in pages:
             page.move("β")

@@ -19,8 +19,8 @@ CASES = {
     "two layers": (Architecture((2, 2), 8), "nuts"),
     "two layers, skips": (Architecture((2, 1), 6, skip=True), "nuts"),
     "three layers, unequal widths": (Architecture((1, 2, 1), (5, 3, 4, 6)), "gibbs"),
-    "three outputs": (Architecture((2,), (3, 5), (1.0, 0.7, 1.5), outputs=3), "gibbs"),
-    "three outputs, skips": (Architecture((1, 1), 5, outputs=3, skip=True), "nuts"),
+    "three outputs": (Architecture((2,), (6, 5), (1.0, 0.7, 1.5), outputs=3), "gibbs"),
+    "two outputs, skips": (Architecture((1, 1), 8, outputs=2, skip=True), "nuts"),
     "three layers, skips, narrower than paths": (Architecture((1, 1, 2), 4, skip=True), "gibbs"),
 }
 EXAMPLES, NEW = 10, 6
