@@ -20,10 +20,17 @@ def fail(name: str, got: object, expected: str) -> ValueError:
     return ValueError(f"{name}: got {got}; expected {expected}")
 
 
+def traced(*values: Any) -> bool:
+    """Whether JAX traces any of the values, for jit, vmap or a derivative: there are no numbers to look at then."""
+    jax = sys.modules.get("jax")
+    return jax is not None and any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+
+
 def real_array(name: str, value: Any, axes: Sequence[str] | None = None) -> np.ndarray:
-    """The value as a finite float64 array with the named axes."""
+    """The value as a finite float64 array with the named axes; of a traced array type and shape are checked."""
+    known = not traced(value)
     try:
-        array = np.asarray(value)
+        array = np.asarray(value) if known else sys.modules["jax"].numpy.asarray(value)
     except ValueError as error:
         raise fail(name, "a ragged sequence", "an array of real numbers") from error
     if array.dtype.kind not in "fiub":
@@ -33,7 +40,7 @@ def real_array(name: str, value: Any, axes: Sequence[str] | None = None) -> np.n
         raise fail(name, f"shape {array.shape}", f"{len(axes)} axes [{', '.join(axes)}]")
     if array.size == 0:
         raise fail(name, f"shape {array.shape}", "at least one entry along every axis")
-    if not np.isfinite(array).all():
+    if known and not np.isfinite(array).all():
         bad = int(array.size - np.count_nonzero(np.isfinite(array)))
         raise fail(name, f"{bad} NaN or infinite entries", "finite numbers only")
     return array
@@ -58,6 +65,8 @@ def attention_matrices(name: str, value: Any) -> np.ndarray:
     attention = real_array(name, value, ("example", "head", "query", "key"))
     if attention.shape[2] != attention.shape[3]:
         raise fail(name, f"shape {attention.shape}", "as many queries as keys")
+    if traced(attention):
+        return attention
     if attention.min() < 0:
         raise fail(name, f"a smallest entry of {attention.min():.3g}", "no negative entries")
     miss = float(np.abs(attention.sum(-1) - 1).max())
@@ -85,23 +94,29 @@ def layers_of_attention(value: Any, examples: int, tokens: int) -> tuple[np.ndar
 
 def nonnegative_number(name: str, value: Any) -> float:
     """One finite number, zero or more: a temperature, say."""
-    if isinstance(value, (bool, np.bool_, str, bytes)):  # these would read as numbers
-        raise fail(name, repr(value), "one number")
-    try:
-        number = float(value)
-    except (TypeError, ValueError) as error:
-        raise fail(name, repr(value), "one number") from error
-    if not np.isfinite(number) or number < 0:
+    number = _number(name, value)
+    if not traced(number) and not 0 <= number < np.inf:
         raise fail(name, number, "a finite number, zero or more")
     return number
 
 
 def positive_number(name: str, value: Any) -> float:
     """One finite number above zero."""
-    number = nonnegative_number(name, value)
-    if number == 0:
-        raise fail(name, number, "a number above 0")
+    number = _number(name, value)
+    if not traced(number) and not 0 < number < np.inf:
+        raise fail(name, number, "a finite number above 0")
     return number
+
+
+def _number(name: str, value: Any) -> float:
+    """One number, of any size and sign; of a traced one its shape is checked."""
+    words = isinstance(value, (bool, np.bool_, str, bytes))  # these would read as numbers
+    try:
+        if not words and np.shape(value) == ():
+            return value if traced(value) else float(value)
+    except (TypeError, ValueError) as error:
+        raise fail(name, repr(value), "one number") from error
+    raise fail(name, repr(value), "one number")
 
 
 def positive_integer(name: str, value: Any) -> int:

@@ -18,7 +18,7 @@ from thermoformer.learning import (
     solve,
 )
 from thermoformer.learning import moments as moments_room
-from thermoformer.learning.action import Setting, path_factor
+from thermoformer.learning.action import Action
 from thermoformer.learning.exact import prior_vectors
 
 ARCH, FEATURES, LABELS = small_problem((2, 2), examples=14, token_width=5, widths=6)
@@ -123,9 +123,9 @@ def test_the_correction_is_closer_than_the_saddle():
 def test_evidence_of_the_correction_against_an_average_over_the_prior(width):
     """p(y) = E[N(y; 0, K(U) + τI)] over U from the prior; the correction leaves an error of order 1/N."""
     arch, features, labels = small_problem((2,), examples=5, token_width=4, widths=width)
-    setting = Setting.of(arch, 0.1)
-    vectors = prior_vectors(arch.layout, setting, np.random.default_rng(0), 20_000)
-    factors = np.asarray(jax.jit(jax.vmap(lambda one: path_factor(one, arch.layout, setting.scales)))(vectors))
+    action = Action.of(arch, None, 0.1)
+    vectors = prior_vectors(arch.layout, action.setting, np.random.default_rng(0), 20_000)
+    factors = np.asarray(jax.jit(jax.vmap(action.path_factor))(vectors))
     grams = factors @ factors.transpose(0, 2, 1)
     xi = np.asarray(features.values)
     pair = np.einsum("man,vbn->abmv", xi, xi) / xi.shape[2] / 2

@@ -19,7 +19,7 @@ from thermoformer.learning import (
     solve_grid,
     whitened_hessian,
 )
-from thermoformer.learning.action import Setting, action, least_entropy
+from thermoformer.learning.action import Action
 from thermoformer.learning.order import whitened_vector
 
 CASES = [
@@ -199,11 +199,13 @@ def test_many_paths_converge_where_it_is_hard():
 def test_grid_equals_single_solutions_and_batches():
     arch, features, labels = small_problem((2, 2))
     widths, temperatures = (5, (5, 10, 20), 100), (0.01, 1.0)
-    grid = solve_grid(arch, features, labels, widths=widths, temperatures=temperatures)
-    side_by_side = solve_grid(arch, features, labels, widths=widths, temperatures=temperatures, batch=4)
+    # Searches from different starts: they end within the tolerance of each other.
+    axes = {"widths": widths, "temperatures": temperatures, "tolerance": 1e-12}
+    grid = solve_grid(arch, features, labels, **axes)
+    side_by_side = solve_grid(arch, features, labels, **axes, batch=4)
     for i, width in enumerate(widths):
         for j, temperature in enumerate(temperatures):
-            alone = solve(arch.replace(widths=width), features, labels, temperature=temperature)
+            alone = solve(arch.replace(widths=width), features, labels, temperature=temperature, tolerance=1e-12)
             at = grid.at(width=width, temperature=temperature)
             np.testing.assert_allclose(at.order_parameter, alone.order_parameter, rtol=1e-9, atol=1e-10)
             np.testing.assert_allclose(side_by_side.order_parameter[i, j], alone.order_parameter, rtol=1e-9, atol=1e-10)
@@ -218,8 +220,8 @@ def test_whitened_hessian_in_both_forms():
         solution = solve(arch, features, labels, temperature=0.1, form=form, tolerance=1e-9)
         hessians.append(whitened_hessian(solution))
     np.testing.assert_allclose(hessians[0], hessians[1], atol=1e-6)
-    setting = Setting.of(arch, 0.1)
-    exact = jax.jit(jax.hessian(lambda v: action(v, solution.problem, arch.layout, setting) / 40))(solution.vector)
+    action = Action.of(arch, solution.problem, 0.1)
+    exact = jax.jit(jax.hessian(lambda vector: action(vector) / 40))(solution.vector)
     np.testing.assert_allclose(hessians[1], exact, atol=1e-9)
 
 
@@ -250,4 +252,4 @@ def test_to_xarray_names_the_paths():
 def test_least_entropy_is_the_entropy_of_the_limit():
     arch, features, labels = small_problem((3, 2), variances=(0.7, 1.5, 1.2, 0.6), widths=(20, 15, 30))
     limit = gaussian_process(arch, features, labels, temperature=0.1)
-    assert limit.entropy * 30 == pytest.approx(float(least_entropy(arch.layout, Setting.of(arch, 0.1))), rel=1e-13)
+    assert limit.entropy * 30 == pytest.approx(float(Action.of(arch, limit.problem, 0.1).least_entropy()), rel=1e-13)

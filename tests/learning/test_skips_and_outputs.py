@@ -24,10 +24,9 @@ from thermoformer.learning import (
     prior_weights,
     solve,
 )
-from thermoformer.learning.action import Setting, action, log_prior, path_factor
+from thermoformer.learning.action import Action
 from thermoformer.learning.exact import prior_vectors
 from thermoformer.learning.kernels import energy, prepare
-from thermoformer.learning.layout import Layout
 from thermoformer.learning.order import gram_of_vectors, whitened_vector
 
 NETWORKS = {
@@ -86,10 +85,9 @@ def test_bartlett_factors_have_the_law_of_the_weights(arch):
     draws = 20_000
     vectors = effective_path_weights(arch, prior_weights(arch, 1, key=0, draws=draws))
     sampled = np.asarray(gram_of_vectors(arch, vectors))
-    layout = Layout.at_finite_width(arch.heads, arch.outputs, arch.skip, arch.widths)
-    setting = Setting.of(arch, 1.0)
-    whitened = prior_vectors(layout, setting, np.random.default_rng(1), draws)
-    factors = np.asarray(jax.jit(jax.vmap(lambda vector: path_factor(vector, layout, setting.scales)))(whitened))
+    action = Action.at_finite_width(arch, None, 1.0)
+    whitened = prior_vectors(action.layout, action.setting, np.random.default_rng(1), draws)
+    factors = np.asarray(jax.jit(jax.vmap(action.path_factor))(whitened))
     chain = factors @ factors.transpose(0, 2, 1)
     upper = np.triu_indices(sampled.shape[1])
     first, second = sampled[:, *upper], chain[:, *upper]
@@ -105,12 +103,11 @@ def test_the_prior_density_is_normalised():
     """∫ exp(log prior) over the vector of a chain of two numbers."""
     for width in (1, 3, 10):
         arch = Architecture((1,), (width, width + 2))
-        layout = Layout.at_finite_width(arch.heads, 1, False, arch.widths)
-        setting = Setting.of(arch, 1.0)
-        density = jax.jit(jax.vmap(lambda point, layout=layout, setting=setting: log_prior(point, layout, setting)))
+        log_prior = Action.at_finite_width(arch, None, 1.0).log_prior
+        density = jax.jit(jax.vmap(log_prior))
         axis, zero = np.linspace(-14, 3, 3000), np.zeros(3000)
         along = [np.asarray(density(np.stack(points, axis=1))) for points in ((axis, zero), (zero, axis))]
-        at_zero = float(log_prior(jnp.zeros(2), layout, setting))
+        at_zero = float(log_prior(jnp.zeros(2)))
         for one, other in (along, along[::-1]):
             total = np.trapezoid(np.exp(one), axis) * np.trapezoid(np.exp(other - at_zero), axis)
             assert total == pytest.approx(1, rel=1e-4)
@@ -161,8 +158,7 @@ def test_the_saddle_with_skips_is_stationary_and_whitening_is_inverted(arch):
     _, _, features = attention_problem(arch, examples=15)
     labels = np.random.default_rng(0).normal(size=(15, arch.outputs))
     solution = solve(arch, features, labels, temperature=0.2)
-    setting = Setting.of(arch, 0.2)
-    slope = jax.jit(jax.grad(lambda v: action(v, solution.problem, arch.layout, setting)))(solution.vector)
+    slope = jax.jit(jax.grad(Action.of(arch, solution.problem, 0.2)))(solution.vector)
     assert float(jnp.abs(slope).max()) < 1e-5
     np.testing.assert_allclose(whitened_vector(arch, solution.order_parameters), solution.vector, atol=1e-8)
     # Rows that skip layer 1 are the order parameter of the layer above.

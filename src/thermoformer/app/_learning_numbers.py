@@ -16,10 +16,10 @@ from scipy.linalg import cho_factor, cho_solve
 
 from .._validation import fail
 from ..learning import Architecture, PathFeatures, Solution, head_scores, label_alignment, path_scores
-from ..learning.action import Setting
+from ..learning.action import Action
 from ..learning.kernels import Problem, choose_form, feature_scales
 from ..learning.order import factor_of
-from ..learning.saddle import TOLERANCE, minimise_from, ready_search, solution_at
+from ..learning.saddle import TOLERANCE, ready_search, solution_at
 from ..learning.scores import head_labels
 from ._turn import learning_turn
 
@@ -281,14 +281,14 @@ class Search:
 
     def advance(self) -> None:
         """As many steps as one turn allows."""
-        arch, setting = self.arch, Setting.of(self.arch, self.temperature)
         with learning_turn:
             problem, method = _ready(self.data)
+            action = Action.of(self.arch, problem, self.temperature)
             # A search that begins again has forgotten the curvature it had learned; Newton's knows it at once.
             least = 3 if method == "newton" else 20
             steps = min(max(int(SLICE / _operations(problem, method)), least), self._left)
-            minimum = minimise_from(problem, arch.layout, setting, self._vector, self.tolerance, steps, method)
-            solution = solution_at(arch, self.temperature, problem, minimum, method, self.tolerance)
+            minimum = action.minimise(self._vector, self.tolerance, steps, method)
+            solution = solution_at(self.arch, self.temperature, action, minimum, method, self.tolerance)
         self._left -= steps
         stuck = np.array_equal(solution.vector, self._vector) or not np.isfinite(solution.vector).all()
         self._vector = solution.vector

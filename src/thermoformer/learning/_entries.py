@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from .._validation import fail, layers_of_attention, positive_integer, real_array
+from .._validation import fail, layers_of_attention, positive_integer, real_array, traced
 
 Kind = TypeVar("Kind")
 
@@ -98,6 +99,12 @@ def tokens_with_logits(x: np.ndarray, factor: float) -> np.ndarray:
     if not np.isfinite(largest * largest * factor):
         raise fail("x", f"numbers up to {largest:.3g}, whose logits overflow", "smaller numbers")
     return x
+
+
+def check_logits(x: np.ndarray, terms: int, *weights: np.ndarray) -> None:
+    """Refuses tokens whose logits, sums of so many products with the weights, are not numbers."""
+    if not traced(x, weights):
+        tokens_with_logits(x, math.prod((float(np.abs(part).max()) for part in weights), start=float(terms)))
 
 
 def batch_arrays(name: str, batch: Any) -> tuple[Any, Any]:

@@ -1,19 +1,28 @@
-"""The action of the order parameters: energy, entropy, evidence (learning §3, §9)."""
+"""The action of the order parameters: energy, entropy, evidence, and its minimum (learning §3, §9)."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
-from .kernels import Problem, null_energy, reachable_energy
+from .kernels import energy_derivatives, null_energy, packed, reachable_energy
 from .layout import Layout
+from .minimise import Minimum, limited_memory, newton
 from .network import Architecture
 from .order import gram_factors, output_first, whitened_blocks
+
+# Operations for one Hessian up to which Newton's method is taken from the start: a second or so on two cores.
+NEWTON_OPERATIONS = 2e10
+# Relative accuracy of the linear solves behind derivatives of a minimum whose Hessian is not formed, and most steps.
+SOLVE_TOLERANCE, SOLVE_STEPS = 1e-12, 2000
 
 
 class Setting(NamedTuple):
@@ -25,82 +34,216 @@ class Setting(NamedTuple):
     temperature: Any
 
     @classmethod
-    def of(cls, arch: Architecture, temperature: float) -> Setting:
+    def of(cls, arch: Architecture, temperature: Any) -> Setting:
         """The setting of one architecture at one temperature."""
         # Arrays this small would cost JAX more to dispatch than to compute.
-        return cls(np.array(arch.widths, float), np.sqrt(arch.variances[1:]), np.array(temperature, float))
+        number = temperature if isinstance(temperature, jax.Array) else np.array(temperature, float)
+        return cls(np.array(arch.widths, float), arch.deviations[1:], number)
 
 
-def entropy(vector: Float[Array, " parameter"], layout: Layout, setting: Setting) -> Array:
-    """S_a + Σ_l S_l = Σ_{l=1..L+1} N_l (‖R_l‖² − 2 Σ ln diag R_l − n_l ln σ_l²), whitened (learning §3, entropy).
+class Action(eqx.Module):
+    """S(v) = E + S_a + Σ_l S_l of one network on one data set, at a whitened vector v, not divided by a width.
 
-    With skips R = [Z B] (learning §8). In a layout of finite width it is −2 ln of the exact prior density of the
-    vector, less constants: the i-th diagonal entry counts N_l − i times in place of N_l (learning §6).
+    Fields:
+        problem: the training data, made ready; None where the prior alone is asked for.
+        setting: widths, scales and temperature.
+        layout: how v holds the order parameters.
     """
-    return entropy_derivatives(vector, layout, setting)[0]
+
+    problem: Any
+    setting: Setting
+    layout: Layout = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, arch: Architecture, problem: Any, temperature: Any) -> Action:
+        """The action whose minimum is the saddle."""
+        return cls(problem, Setting.of(arch, temperature), arch.layout)
+
+    @classmethod
+    def at_finite_width(cls, arch: Architecture, problem: Any, temperature: Any) -> Action:
+        """The exact law at finite width: exp(−S/2) is the posterior density of v, up to a constant (learning §6)."""
+        layout = Layout.at_finite_width(arch.heads, arch.outputs, arch.skip, arch.widths)
+        return cls(problem, Setting.of(arch, temperature), layout)
+
+    def __call__(self, vector: Array) -> Array:
+        """The whole of S."""
+        return self.reachable(vector) + null_energy(self.problem, self.setting.temperature)
+
+    def reachable(self, vector: Array) -> Array:
+        """S less the part of the energy that no U can change."""
+        return self.reachable_energy(vector) + self.entropy(vector)
+
+    def reachable_energy(self, vector: Array) -> Array:
+        """E less the part that no U can change."""
+        return reachable_energy(self.problem, self.path_factor(vector), self.setting.temperature)
+
+    def entropy(self, vector: Float[Array, " parameter"]) -> Array:
+        """S_a + Σ_l S_l = Σ_{l=1..L+1} N_l (‖R_l‖² − 2 Σ ln diag R_l − n_l ln σ_l²), whitened (learning §3, entropy).
+
+        With skips R = [Z B] (learning §8). In a layout of finite width it is −2 ln of the exact prior density of the
+        vector, less constants: the i-th diagonal entry counts N_l − i times in place of N_l (learning §6).
+        """
+        return self.entropy_derivatives(vector)[0]
+
+    def entropy_derivatives(self, vector: Array) -> tuple[Array, Array, Array]:
+        """The entropy, its gradient and the diagonal of its Hessian, which has no other entries.
+
+        In whitened coordinates the entropy is a sum over parameters v: N (e^{2v} − 2v) for a log-diagonal, N v² below.
+        """
+        diagonal, width = self.layout.diagonal, jnp.asarray(self.setting.widths)[self.layout.layer]
+        freedom = width - self.layout.lost_freedom if self.layout.finite else width
+        square = jnp.where(diagonal, jnp.exp(2 * vector), vector**2)
+        value = width @ square - 2 * freedom @ jnp.where(diagonal, vector, 0.0) - self._log_scales()
+        slope = width * jnp.where(diagonal, 2 * square, 2 * vector) - jnp.where(diagonal, 2 * freedom, 0.0)
+        curvature = width * jnp.where(diagonal, 4 * square, 2.0)
+        return value, slope, curvature
+
+    def factors(self, vector: Array) -> list[Float[Array, "row column"]]:
+        """F_1..F_{L+1}, with U^l = F_l F_lᵀ and rows (output, path)."""
+        found = gram_factors(whitened_blocks(vector, self.layout), self.layout, self.setting.scales)
+        return [output_first(factor, self.layout.outputs) for factor in found]
+
+    def path_factor(self, vector: Array) -> Float[Array, "row column"]:
+        """F_1."""
+        return self.factors(vector)[0]
+
+    def grams(self, vector: Array) -> list[Float[Array, "row row"]]:
+        """U^1..U^{L+1}."""
+        return [factor @ factor.T for factor in self.factors(vector)]
+
+    @property
+    def scale(self) -> Array:
+        """max N + P (P·D with D outputs): S over this is of order one whether the prior or the data dominate."""
+        return jnp.max(self.setting.widths) + self.problem.observations
+
+    def derivatives(self, vector: Array) -> tuple[Array, Array, Array]:
+        """The reachable S, its gradient and its Hessian, from stored pairs.
+
+        The Hessian is Jᵀ (∂²E/∂U²) J + (∂E/∂U)·∂²U, with ∂U and ∂²U free of the data, plus the diagonal of the entropy.
+        """
+
+        def entries(at: Array) -> Array:
+            factor = self.path_factor(at)
+            return packed(factor @ factor.T)
+
+        value, slope, curvature = energy_derivatives(self.problem, self.path_factor(vector), self.setting.temperature)
+        jacobian = jax.jacfwd(entries)(vector)
+        bend = jax.jacfwd(jax.grad(lambda at: slope @ entries(at)))(vector)
+        entropy, entropy_slope, entropy_curvature = self.entropy_derivatives(vector)
+        hessian = jacobian.T @ curvature @ jacobian + bend + jnp.diag(entropy_curvature)
+        return value + entropy, jacobian.T @ slope + entropy_slope, hessian
+
+    @property
+    def hessian_operations(self) -> float:
+        """Operations for the exact Hessian, see `hessian_operations`; infinite without stored pairs."""
+        pairs = self.problem.pairs
+        return math.inf if pairs is None else hessian_operations(pairs.shape[0], pairs.shape[1], self.layout)
+
+    @property
+    def method(self) -> str:
+        """The minimiser to begin with: "newton" where its exact Hessian is worth the cost, else "limited-memory"."""
+        return "newton" if self.hessian_operations <= NEWTON_OPERATIONS else "limited-memory"
+
+    def minimise(self, start: Any, tolerance: Any, max_steps: Any, method: str) -> Minimum:
+        """A minimum of S from a start; gradient, curvature and gain are of S over its scale, value and Hessian of S."""
+        return _minimise(jax.lax.stop_gradient(self), jax.lax.stop_gradient(start), tolerance, max_steps, method)
+
+    def least_entropy(self) -> Array:
+        """The entropy at R = I, its smallest value: the prior's own normalisation to leading order."""
+        return self.setting.widths @ _sizes(self.layout) - self._log_scales()
+
+    def log_evidence(self, value: Array) -> Array:
+        """Leading log evidence ln p(y) = −½ [S − least entropy + P ln 2π], with P·D for D outputs, of a value of S.
+
+        Subtracting the least entropy normalises the prior over U to leading order, so that the value tends to the log
+        marginal likelihood of the Gaussian process as N → ∞, and evidences of different head sets can be compared.
+        """
+        return -0.5 * (value - self.least_entropy() + self.problem.observations * math.log(2 * math.pi))
+
+    def log_prior(self, vector: Array) -> Array:
+        """ln of the exact prior density of the vector at finite width, normalised (learning §6).
+
+        With x = √N e^v the i-th diagonal entry follows χ with k = N − i degrees of freedom, whose density in v is
+        2^{1−k/2} x^k e^{−x²/2} / Γ(k/2); every other entry is normal with variance 1/N.
+        """
+        layout, width = self.layout, jnp.asarray(self.setting.widths)[self.layout.layer]
+        freedom = jnp.where(layout.diagonal, width - layout.lost_freedom, 1.0)
+        logarithm = 0.5 * jnp.log(width) + vector
+        chi = (1 - freedom / 2) * math.log(2) + freedom * logarithm - width * jnp.exp(2 * vector) / 2
+        normal = 0.5 * jnp.log(width / (2 * math.pi)) - width * vector**2 / 2
+        return jnp.where(layout.diagonal, chi - gammaln(freedom / 2), normal).sum()
+
+    def _log_scales(self) -> Array:
+        """Σ_l N_l n_l ln σ_l²."""
+        return (self.setting.widths * _sizes(self.layout)) @ (2 * jnp.log(self.setting.scales))
 
 
-def entropy_derivatives(vector: Array, layout: Layout, setting: Setting) -> tuple[Array, Array, Array]:
-    """The entropy, its gradient and the diagonal of its Hessian, which has no other entries.
+def hessian_operations(pairs: int, size: int, layout: Layout) -> float:
+    """Operations for the exact Hessian: one P³ product per pair, all traces of two, and second derivatives of U."""
+    return 2.0 * pairs * size**2 * (size + pairs) + 20.0 * layout.count * layout.blocks[0].rows ** 3
 
-    In whitened coordinates the entropy is a sum over parameters v: N (e^{2v} − 2v) for a log-diagonal, N v² below it.
+
+@eqx.filter_custom_jvp
+def stationary(action: Action, vector: Array) -> Array:
+    """A minimum v of the action, with derivatives: v moves so that it stays one (implicit function theorem).
+
+    From ∂S(v; θ)/∂v = 0: dv = −(∂²S/∂v²)⁻¹ d_θ(∂S/∂v) for any change dθ of data and setting.
     """
-    diagonal, width = layout.diagonal, jnp.asarray(setting.widths)[layout.layer]
-    freedom = width - layout.lost_freedom if layout.finite else width
-    square = jnp.where(diagonal, jnp.exp(2 * vector), vector**2)
-    value = width @ square - 2 * freedom @ jnp.where(diagonal, vector, 0.0) - _log_scales(layout, setting)
-    slope = width * jnp.where(diagonal, 2 * square, 2 * vector) - jnp.where(diagonal, 2 * freedom, 0.0)
-    curvature = width * jnp.where(diagonal, 4 * square, 2.0)
-    return value, slope, curvature
+    return vector
 
 
-def path_factor(vector: Array, layout: Layout, scales: Any) -> Float[Array, "row column"]:
-    """F_1, with U^1 = F_1 F_1ᵀ and rows (output, path)."""
-    return output_first(gram_factors(whitened_blocks(vector, layout), layout, scales)[0], layout.outputs)
+@stationary.def_jvp
+def _stationary_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (action, vector), (change, _) = primals, tangents
+    # Once more, so that a derivative of this derivative knows how the minimum moves.
+    vector = stationary(action, vector)
+    if not jax.tree.leaves(change):  # nothing of the action changes
+        return vector, jnp.zeros_like(vector)
+    _, slope_change = eqx.filter_jvp(lambda one: jax.grad(one.reachable)(vector), (action,), (change,))
+    if action.problem.pairs is not None:
+        return vector, -jnp.linalg.solve(action.derivatives(vector)[2], slope_change)
+
+    def curve(direction: Array) -> Array:
+        return jax.jvp(jax.grad(action.reachable), (vector,), (direction,))[1]
+
+    curvature = action.entropy_derivatives(vector)[2]
+    solved, _ = jax.scipy.sparse.linalg.cg(
+        curve, slope_change, tol=SOLVE_TOLERANCE, maxiter=SOLVE_STEPS, M=lambda direction: direction / curvature
+    )
+    return vector, -solved
 
 
-def action(vector: Array, problem: Problem, layout: Layout, setting: Setting) -> Array:
-    """S = E + S_a + Σ_l S_l at a whitened vector, not divided by a width."""
-    return reachable_action(vector, problem, layout, setting) + null_energy(problem, setting.temperature)
+@eqx.filter_custom_jvp
+def stationary_value(action: Action, vector: Array) -> Array:
+    """S at a minimum: its derivative is the explicit one, since S does not change with the minimum to first order."""
+    return action(vector)
 
 
-def reachable_action(vector: Array, problem: Problem, layout: Layout, setting: Setting) -> Array:
-    """S less the part of the energy that no U can change."""
-    factor = path_factor(vector, layout, setting.scales)
-    return reachable_energy(problem, factor, setting.temperature) + entropy(vector, layout, setting)
+@stationary_value.def_jvp
+def _stationary_value_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (action, vector), (change, _) = primals, tangents
+    if not jax.tree.leaves(change):
+        return action(vector), jnp.zeros(())
+    return eqx.filter_jvp(lambda one: one(vector), (action,), (change,))
 
 
-def least_entropy(layout: Layout, setting: Setting) -> Array:
-    """The entropy at R = I, its smallest value: the prior's own normalisation to leading order."""
-    return setting.widths @ _sizes(layout) - _log_scales(layout, setting)
-
-
-def log_evidence(action_value: Array, observations: int, layout: Layout, setting: Setting) -> Array:
-    """Leading log evidence ln p(y) = −½ [S − least entropy + P ln 2π], with P·D for D outputs.
-
-    Subtracting the least entropy normalises the prior over U to leading order, so that the value tends to the log
-    marginal likelihood of the Gaussian process as N → ∞, and evidences of different head sets can be compared.
-    """
-    return -0.5 * (action_value - least_entropy(layout, setting) + observations * math.log(2 * math.pi))
-
-
-def log_prior(vector: Array, layout: Layout, setting: Setting) -> Array:
-    """ln of the exact prior density of the vector at finite width, normalised (learning §6).
-
-    With x = √N e^v the i-th diagonal entry follows χ with k = N − i degrees of freedom, whose density in v is
-    2^{1−k/2} x^k e^{−x²/2} / Γ(k/2); every other entry is normal with variance 1/N.
-    """
-    width = jnp.asarray(setting.widths)[layout.layer]
-    freedom = jnp.where(layout.diagonal, width - layout.lost_freedom, 1.0)
-    logarithm = 0.5 * jnp.log(width) + vector
-    chi = (1 - freedom / 2) * math.log(2) + freedom * logarithm - width * jnp.exp(2 * vector) / 2
-    normal = 0.5 * jnp.log(width / (2 * math.pi)) - width * vector**2 / 2
-    return jnp.where(layout.diagonal, chi - gammaln(freedom / 2), normal).sum()
-
-
-def _log_scales(layout: Layout, setting: Setting) -> Array:
-    """Σ_l N_l n_l ln σ_l²."""
-    return (setting.widths * _sizes(layout)) @ (2 * jnp.log(setting.scales))
+@partial(jax.jit, static_argnames=("method",))
+def _minimise(action: Action, start: Any, tolerance: Any, max_steps: Any, method: str) -> Minimum:
+    """Compiled once per shape."""
+    scale, start = action.scale, jnp.asarray(start)
+    if method == "newton":
+        found = newton(
+            lambda vector: jax.tree.map(lambda part: part / scale, action.derivatives(vector)),
+            start,
+            tolerance=tolerance,
+            max_steps=max_steps,
+        )
+    else:
+        found = limited_memory(
+            lambda vector: action.reachable(vector) / scale, start, tolerance=tolerance, max_steps=max_steps
+        )
+    hessian = None if found.hessian is None else scale * found.hessian
+    return found._replace(value=scale * found.value, hessian=hessian)
 
 
 def _sizes(layout: Layout) -> Array:

@@ -13,26 +13,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail
-from .action import Setting, log_prior, path_factor
-from .kernels import PAIR_MEMORY, Problem, energy, with_pairs
-from .layout import Layout
-from .minimise import action_derivatives, action_scale
+from .._validation import fail, traced
+from .action import Action
+from .kernels import PAIR_MEMORY, energy, with_pairs
 from .moments import NewExamples, moments, new_examples
-from .order import gram_factors, output_first, whitened_blocks
 from .paths import PathFeatures
-from .predictor import Prediction
-from .saddle import Solution, checked_solution
+from .predictor import Prediction, joined, numbers, readout_at
+from .saddle import Solution, action_of, checked_solution
 
 
-@dataclass(frozen=True, eq=False)
 class CorrectedSolution(Solution):
     """A saddle with the correction of order 1/N to its order parameters, predictions and evidence.
 
@@ -54,20 +50,18 @@ class CorrectedSolution(Solution):
 
         Far from large N a corrected variance can come out under 0; it is cut there.
         """
-        setting = Setting.of(self.architecture, self.temperature)
-        root = _square_root(self.covariance)
-        given = (
-            self.problem,
-            self.architecture.layout,
-            setting,
-            jnp.asarray(self.vector),
-            jnp.asarray(self.displacement),
-            root,
-        )
+        given = self._given()
         parts = [_corrected_moments(*given, new) for new in new_examples(self.architecture, features, self.problem)]
-        mean, variance = (np.concatenate([np.asarray(part[index]) for part in parts], axis=1) for index in (0, 1))
-        variance = np.maximum(variance, 0)
+        mean, variance = joined(parts, axis=1)
         return Prediction(mean[0], variance[0]) if self.architecture.outputs == 1 else Prediction(mean.T, variance.T)
+
+    def _readout(self) -> jax.Array:
+        return _corrected_readout(*self._given())
+
+    def _given(self) -> tuple[Action, jax.Array, jax.Array, jax.Array]:
+        """The action, the saddle, the displacement from it and a square root of the covariance."""
+        root = _square_root(jnp.asarray(self.covariance))
+        return action_of(self), jnp.asarray(self.vector), jnp.asarray(self.displacement), root
 
 
 def one_loop(solution: Solution) -> CorrectedSolution:
@@ -86,10 +80,10 @@ def one_loop(solution: Solution) -> CorrectedSolution:
         True
     """
     arch, problem = checked_solution(solution).architecture, solution.problem
-    if not solution.converged or solution.stats.method == "limit":
+    failed = not traced(solution.converged) and not solution.converged
+    if failed or solution.stats.method == "limit":
         raise fail("solution", "no minimum of the action", "a converged solution of `solve`")
-    layout = arch.layout
-    for width, block in zip(arch.widths, layout.blocks, strict=True):
+    for width, block in zip(arch.widths, arch.layout.blocks, strict=True):
         if width < block.old + block.columns:
             expected = f"widths of at least {block.old + block.columns}, the vectors of that layer, for the correction"
             raise fail("widths", arch.widths, expected)
@@ -97,77 +91,51 @@ def one_loop(solution: Solution) -> CorrectedSolution:
     # Its derivative keeps a handful of copies of what the Hessian needs.
     if 8 * 5 * (rows * (rows + 1) // 2) * len(problem.labels) ** 2 > 4 * PAIR_MEMORY:
         raise fail("correction", f"{rows} paths on {len(problem.labels)} observations", "a smaller problem")
-    setting = Setting.of(arch, solution.temperature)
-    vector = jnp.asarray(solution.vector)
-    hessian, displacement, evidence = _fluctuations(with_pairs(problem), layout, setting, vector)
-    covariance = 2 * jnp.linalg.inv(hessian)
-    root = _square_root(covariance)
-    grams = _corrected_grams(layout, setting, vector, displacement, root)
-    return CorrectedSolution(
-        **{field.name: getattr(solution, field.name) for field in dataclasses.fields(Solution)}
-        | {
-            "order_parameter": np.asarray(grams[0]),
-            "order_parameters": tuple(np.asarray(gram) for gram in grams),
-            "log_evidence": float(evidence),
-        },
-        saddle=solution,
-        displacement=np.asarray(displacement),
-        covariance=np.asarray(covariance),
-    )
+    action, vector = action_of(solution), jnp.asarray(solution.vector)
+    found = _fluctuations(replace(action, problem=with_pairs(problem)), vector)
+    covariance, displacement, evidence, grams = numbers(found)
+    fields = {field.name: getattr(solution, field.name) for field in dataclasses.fields(Solution)}
+    corrected = {"order_parameter": grams[0], "order_parameters": tuple(grams), "log_evidence": evidence}
+    return CorrectedSolution(**fields | corrected, saddle=solution, displacement=displacement, covariance=covariance)
 
 
-def _square_root(covariance: np.ndarray | jax.Array) -> jax.Array:
-    return jnp.linalg.cholesky(jnp.asarray(covariance))
+def _square_root(covariance: jax.Array) -> jax.Array:
+    return jnp.linalg.cholesky(covariance)
 
 
 @eqx.filter_jit
-def _fluctuations(
-    problem: Problem, layout: Layout, setting: Setting, vector: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """∂²S, the displacement d, and the log evidence with its terms of order one."""
-
-    def curvature(at: jax.Array) -> jax.Array:
-        return action_derivatives(at, problem, layout, setting)[2] * action_scale(problem, setting)
-
-    hessian, pull_back = jax.vjp(curvature, vector)
+def _fluctuations(action: Action, vector: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, list[jax.Array]]:
+    """The covariance C, the displacement d, the log evidence with its terms of order one, and the mean of all U."""
+    hessian, pull_back = jax.vjp(lambda at: action.derivatives(at)[2], vector)
     covariance = 2 * jnp.linalg.inv(hessian)
     third = pull_back(covariance)[0]  # ∂³S : C, in one pass backwards through the Hessian
-    lost = 2 * jnp.asarray(layout.lost_freedom)
+    lost = 2 * jnp.asarray(action.layout.lost_freedom)
     displacement = -0.5 * covariance @ (lost + third / 2)
-    data = energy(problem, path_factor(vector, layout, setting.scales), setting.temperature)
-    likelihood = -0.5 * (data + problem.observations * math.log(2 * math.pi))
+    data = energy(action.problem, action.path_factor(vector), action.setting.temperature)
+    likelihood = -0.5 * (data + action.problem.observations * math.log(2 * math.pi))
+    root = _square_root(covariance)
     # ∫ exp(−S/2) ≈ exp(−S*/2) √det(2π C), with the exact prior in place of its leading order.
-    volume = 0.5 * len(vector) * math.log(2 * math.pi) + jnp.log(jnp.diagonal(_square_root(covariance))).sum()
-    return hessian, displacement, likelihood + log_prior(vector, layout, setting) + volume
+    volume = 0.5 * len(vector) * math.log(2 * math.pi) + jnp.log(jnp.diagonal(root)).sum()
+    grams, _ = _averages(action.grams, vector, displacement, root)
+    return covariance, displacement, likelihood + action.log_prior(vector) + volume, grams
 
 
 @eqx.filter_jit
 def _corrected_moments(
-    problem: Problem,
-    layout: Layout,
-    setting: Setting,
-    vector: jax.Array,
-    displacement: jax.Array,
-    root: jax.Array,
-    new: NewExamples,
+    action: Action, vector: jax.Array, displacement: jax.Array, root: jax.Array, new: NewExamples
 ) -> tuple[jax.Array, jax.Array]:
     def at(point: jax.Array) -> jax.Array:
-        factor = path_factor(point, layout, setting.scales)
-        return jnp.stack(moments(problem, new, factor, setting.temperature))
+        return jnp.stack(moments(action.problem, new, action.path_factor(point), action.setting.temperature))
 
-    mean_of, scatter = _averages(at, vector, jnp.asarray(displacement), root)
+    mean_of, scatter = _averages(at, vector, displacement, root)
     # The law of total variance: the scatter of mean_U comes on top of the mean of variance_U.
-    return mean_of[0], mean_of[1] + scatter[0]
+    return mean_of[0], jnp.maximum(mean_of[1] + scatter[0], 0)
 
 
 @eqx.filter_jit
-def _corrected_grams(
-    layout: Layout, setting: Setting, vector: jax.Array, displacement: jax.Array, root: jax.Array
-) -> list[jax.Array]:
-    def at(point: jax.Array) -> list[jax.Array]:
-        factors = gram_factors(whitened_blocks(point, layout), layout, setting.scales)
-        factors = [output_first(factor, layout.outputs) for factor in factors]
-        return [factor @ factor.T for factor in factors]
+def _corrected_readout(action: Action, vector: jax.Array, displacement: jax.Array, root: jax.Array) -> jax.Array:
+    def at(point: jax.Array) -> jax.Array:
+        return readout_at(action.problem, action.path_factor(point), action.setting.temperature)
 
     return _averages(at, vector, displacement, root)[0]
 

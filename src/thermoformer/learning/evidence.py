@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -14,14 +13,12 @@ import numpy as np
 
 from .._validation import fail, nonnegative_number, real_array, true_or_false
 from ._entries import step_limit
-from .action import Setting, action, log_evidence
-from .kernels import Problem
-from .layout import Layout
-from .minimise import action_scale, limited_memory_search
+from .action import Action, Setting
+from .minimise import limited_memory
 from .network import Architecture
 from .paths import PathFeatures, checked_labels
 from .predictor import ready_problem
-from .saddle import ConvergenceError, Solution, checked_solution, hessian_is_affordable, minimise_from, solve
+from .saddle import ConvergenceError, Solution, checked_solution, solve
 from .scores import HeadScores, head_labels
 
 # Largest slope of the log evidence over (max N + P), in any coordinate, at which a choice counts as made.
@@ -162,14 +159,12 @@ def choose_by_evidence(
     if not low <= start <= high:
         raise fail("temperature", start, f"a number from {low:g} to {high:g}, the range allowed")
     problem = ready_problem(arch, features, y, low, form)
-    allowed = _Allowed(Setting.of(arch, start), np.log(low), np.log(high), variances)
+    first = Action.of(arch, problem, start)
+    allowed = _Allowed(first.setting, np.log(low), np.log(high), variances)
     place = (2 * math.log(start) - math.log(low * high)) / math.log(high / low)
     knob_count = len(allowed.base.scales) if arch.skip else 1
     knobs = np.array([math.asin(np.clip(place, -0.999, 0.999))] + [0.0] * knob_count)
-    found = [
-        _climb(problem, arch.layout, allowed, np.concatenate([vector, knobs]), max_steps)
-        for vector in _starts(arch, problem, allowed.base)
-    ]
+    found = [_climb(first, allowed, np.concatenate([vector, knobs]), max_steps) for vector in _starts(first)]
     _, slope, place = min(((float(loss), float(slope), place) for loss, slope, place in found), key=_by_loss)
     # The search may wander for ever on a plateau (labels of pure noise); what counts is that nothing is left to gain.
     if not slope <= SLOPE:
@@ -206,27 +201,23 @@ class _Allowed(eqx.Module):
         return Setting(self.base.widths, scales, jnp.exp(middle + half * jnp.sin(knobs[0])))
 
 
-@partial(jax.jit, static_argnames=("layout",))
-def _climb(
-    problem: Problem, layout: Layout, allowed: _Allowed, start: Any, max_steps: int
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+@jax.jit
+def _climb(first: Action, allowed: _Allowed, start: Any, max_steps: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Where a search ends: −log evidence over its scale, its largest slope, and the place; compiled once per shape."""
-    scale = action_scale(problem, allowed.base)
+    count = first.layout.count
 
     def loss(point: jax.Array) -> jax.Array:
-        setting = allowed.setting(point[layout.count :])
-        total = action(point[: layout.count], problem, layout, setting)
-        return -log_evidence(total, problem.observations, layout, setting) / scale
+        action = replace(first, setting=allowed.setting(point[count:]))
+        return -action.log_evidence(action(point[:count])) / first.scale
 
-    found = limited_memory_search(loss, jnp.asarray(start), tolerance=TARGET_SLOPE, max_steps=max_steps)
+    found = limited_memory(loss, jnp.asarray(start), tolerance=TARGET_SLOPE, max_steps=max_steps)
     return loss(found.vector), found.gradient_norm, found.vector
 
 
-def _starts(arch: Architecture, problem: Problem, setting: Setting) -> list[np.ndarray]:
+def _starts(first: Action) -> list[np.ndarray]:
     """Whitened vectors to search from: the Gaussian process, and the saddle at the first setting, roughly."""
-    limit = np.zeros(arch.parameters)
-    method = "newton" if hessian_is_affordable(problem, arch.layout) else "limited-memory"
-    saddle = np.asarray(minimise_from(problem, arch.layout, setting, limit, ROUGH_SADDLE, 200, method).vector)
+    limit = np.zeros(first.layout.count)
+    saddle = np.asarray(first.minimise(limit, ROUGH_SADDLE, 200, first.method).vector)
     return [limit, saddle] if np.isfinite(saddle).all() else [limit]
 
 

@@ -18,16 +18,15 @@ import numpy as np
 
 from .._keys import KeyLike, as_key, numpy_generator
 from .._validation import fail, one_of, positive_number
-from .action import Setting, entropy, entropy_derivatives, path_factor
-from .kernels import Problem, null_energy, reachable_energy
+from .action import Action, Setting
+from .kernels import null_energy
 from .layout import Layout
 from .minimise import Minimum
 from .moments import NewExamples, moments, new_examples
 from .network import Architecture
 from .paths import PathFeatures, checked_labels
 from .posterior import Posterior, batch_numbers, draws_tree, mean_and_error, prediction_from_batches
-from .predictor import Prediction, ready_problem
-from .saddle import hessian_is_affordable, minimise_from
+from .predictor import Prediction, readout_at, readout_of_raw, ready_problem
 from .sampling import FEW_ROWS, Report, check_devices, check_sizes, diagnose, run_nuts, warn_if_unmixed
 from .tempering import run_tempered
 
@@ -41,11 +40,9 @@ DRAWS_AT_ONCE = 64
 class Target(eqx.Module):
     """−ln of the posterior density of whitened coordinates ζ, v = centre + root ζ, less a constant."""
 
-    problem: Problem
-    setting: Setting
+    action: Action
     centre: jax.Array
     root: jax.Array
-    layout: Layout = eqx.field(static=True)
 
     def vector(self, position: jax.Array) -> jax.Array:
         """The vector of Bartlett factors at a position."""
@@ -57,13 +54,12 @@ class Target(eqx.Module):
 
     def energy(self, position: jax.Array) -> jax.Array:
         """½ E less a constant; a failed Cholesky factor counts as infinitely unlikely."""
-        factor = path_factor(self.vector(position), self.layout, self.setting.scales)
-        value = reachable_energy(self.problem, factor, self.setting.temperature) / 2
+        value = self.action.reachable_energy(self.vector(position)) / 2
         return jnp.where(jnp.isnan(value), jnp.inf, value)
 
     def prior(self, position: jax.Array) -> jax.Array:
         """½ of the entropy at finite width: −ln of the prior density, less a constant."""
-        return entropy(self.vector(position), self.layout, self.setting) / 2
+        return self.action.entropy(self.vector(position)) / 2
 
 
 class _Observed(eqx.Module):
@@ -80,13 +76,11 @@ class OrderPosterior(Posterior):
     """Draws of the order parameters from the exact posterior at finite width.
 
     Fields, beside those of `Posterior`:
-        problem: the training data, made ready.
-        layout: how the Bartlett factors lie in a vector.
-        vectors: the draws of that vector [chain, draw, parameter].
+        action: at finite width, with the training data made ready.
+        vectors: the draws of the vector of Bartlett factors [chain, draw, parameter].
     """
 
-    problem: Problem
-    layout: Layout
+    action: Action
     vectors: np.ndarray
 
     def predict(self, features: PathFeatures) -> Prediction:
@@ -96,8 +90,8 @@ class OrderPosterior(Posterior):
         """
         counts = np.bincount(self._batch_numbers())
         sums = [
-            np.asarray(_batch_sums(*self._given(), new, self._groups(), len(counts)))
-            for new in new_examples(self.architecture, features, self.problem)
+            np.asarray(_batch_sums(self.action, new, self._groups(), len(counts)))
+            for new in new_examples(self.architecture, features, self.action.problem)
         ]
         averages = np.concatenate(sums, axis=2) / counts[:, None, None, None]
         means, squares, variances = (self._squeezed(averages[:, part]) for part in range(3))
@@ -107,14 +101,16 @@ class OrderPosterior(Posterior):
         """mean_U of every draw for new examples, [chain, draw, example] (and output)."""
         chains, draws, _ = self.vectors.shape
         parts = [
-            np.asarray(_mean_draws(*self._given(), new, self._groups()))[: chains * draws]
-            for new in new_examples(self.architecture, features, self.problem)
+            np.asarray(_mean_draws(self.action, new, self._groups()))[: chains * draws]
+            for new in new_examples(self.architecture, features, self.action.problem)
         ]
         values = np.concatenate(parts, axis=1)
         return self._squeezed(values.reshape(chains, draws, *values.shape[1:]))
 
-    def _given(self) -> tuple[Problem, Layout, Setting]:
-        return self.problem, self.layout, Setting.of(self.architecture, self.temperature)
+    def path_readout(self) -> np.ndarray:
+        """The mean over draws of the readout of every path given U, [path, feature] (and output)."""
+        mean = _mean_readout(self.action, jnp.asarray(self.vectors.reshape(-1, self.action.layout.count)))
+        return readout_of_raw(self.architecture, self.action.problem, mean)
 
     def _batch_numbers(self) -> np.ndarray:
         return batch_numbers(*self.vectors.shape[:2]).ravel()
@@ -122,11 +118,11 @@ class OrderPosterior(Posterior):
     def _groups(self) -> tuple[jax.Array, jax.Array]:
         """Draws and their batch numbers in groups that are worked on at once, [group, draw, ...]."""
         size = 1 if jax.default_backend() == "cpu" else DRAWS_AT_ONCE
-        vectors, numbers = self.vectors.reshape(-1, self.layout.count), self._batch_numbers()
+        vectors, numbers = self.vectors.reshape(-1, self.action.layout.count), self._batch_numbers()
         missing = -len(vectors) % size
         vectors = np.concatenate([vectors, np.repeat(vectors[-1:], missing, axis=0)])
         numbers = np.concatenate([numbers, np.full(missing, numbers[-1] + 1)])
-        return jnp.asarray(vectors).reshape(-1, size, self.layout.count), jnp.asarray(numbers).reshape(-1, size)
+        return jnp.asarray(vectors).reshape(-1, size, self.action.layout.count), jnp.asarray(numbers).reshape(-1, size)
 
     def _squeezed(self, values: np.ndarray) -> np.ndarray:
         """One output has no axis of its own."""
@@ -187,8 +183,8 @@ def sample_order_parameters(
     one_of("method", method, METHODS)
     key = as_key(key)
     problem = ready_problem(arch, features, y, temperature, form)
-    setting = Setting.of(arch, temperature)
-    layout = Layout.at_finite_width(arch.heads, arch.outputs, arch.skip, arch.widths)
+    action = Action.at_finite_width(arch, problem, temperature)
+    layout = action.layout
     options: dict[str, Any] = {
         "warmup": warmup,
         "draws": draws,
@@ -199,18 +195,17 @@ def sample_order_parameters(
     }
     if method == "tempered" or (method == "auto" and layout.narrow):
         name = "tempered nuts"
-        target = Target(problem, setting, jnp.zeros(layout.count), jnp.ones(layout.count), layout)
-        (vectors, potentials), stats = run_tempered(
-            target, _Observed(target), partial(prior_vectors, layout, setting), key, chains=chains, **options
-        )
+        target = Target(action, jnp.zeros(layout.count), jnp.ones(layout.count))
+        prior = partial(prior_vectors, layout, action.setting)
+        (vectors, potentials), stats = run_tempered(target, _Observed(target), prior, key, chains=chains, **options)
     else:
         name = "nuts"
         start_key, run_key = jax.random.split(key)
-        target, start = whitened_target(problem, layout, setting, start_key, chains)
+        target, start = whitened_target(action, start_key, chains)
         (vectors, potentials), stats = run_nuts(target, _Observed(target), start, run_key, **options)
-    grams = np.asarray(_grams(target.layout, jnp.asarray(vectors), target.setting.scales))
+    grams = np.asarray(_grams(action, jnp.asarray(vectors)))
     if layout.narrow and stats.crossings is None:
-        stats = stats._replace(crossings=mode_crossings(problem, layout, setting, key, grams))
+        stats = stats._replace(crossings=mode_crossings(action, key, grams))
     upper = np.triu_indices(grams.shape[-1])
     density = -potentials - float(null_energy(problem, temperature)) / 2
     diagnostics = diagnose(name, {"order parameter": grams[..., *upper], "log density": density}, stats)
@@ -228,53 +223,46 @@ def sample_order_parameters(
         order_parameter_error=error,
         diagnostics=diagnostics,
         draws=draws_tree(arch, kept, stats, temperature=temperature, method=f"order parameters, {name}"),
-        problem=problem,
-        layout=target.layout,
+        action=action,
         vectors=vectors,
     )
 
 
-def whitened_target(
-    problem: Problem, layout: Layout, setting: Setting, key: jax.Array, chains: int
-) -> tuple[Target, jax.Array]:
+def whitened_target(action: Action, key: jax.Array, chains: int) -> tuple[Target, jax.Array]:
     """The exact density in coordinates centred at its mode and whitened by its Hessian there, and starts of chains.
 
     The mode is searched from one draw of the prior for every chain. If these searches end in different modes the chains
     start there, and R-hat tells.
     """
     generator = numpy_generator(key)
-    found = modes_from_prior(problem, layout, setting, generator, chains)
+    found = modes_from_prior(action, generator, chains)
     best = found[0]
     if best.hessian is None:
-        root = np.sqrt(2 / np.asarray(entropy_derivatives(jnp.asarray(best.vector), layout, setting)[2]))
+        root = np.sqrt(2 / np.asarray(action.entropy_derivatives(jnp.asarray(best.vector))[2]))
     else:
-        root = _root(np.asarray(best.hessian) / 2, setting)
+        root = _root(np.asarray(best.hessian) / 2, action.setting)
     offsets = np.stack([mode.vector for mode in found]) - np.asarray(best.vector)
     starts = offsets / root if root.ndim == 1 else np.linalg.solve(root, offsets.T).T
     starts += generator.normal(size=starts.shape)
-    return Target(problem, setting, jnp.asarray(best.vector), jnp.asarray(root), layout), jnp.asarray(starts)
+    return Target(action, jnp.asarray(best.vector), jnp.asarray(root)), jnp.asarray(starts)
 
 
-def modes_from_prior(
-    problem: Problem, layout: Layout, setting: Setting, generator: np.random.Generator, searches: int
-) -> list[Minimum]:
+def modes_from_prior(action: Action, generator: np.random.Generator, searches: int) -> list[Minimum]:
     """Modes of the exact posterior, highest first, as NumPy arrays.
 
     Each is found from one draw of the prior; the same one may appear several times. Where a search leaves the finite
     numbers, its start is kept, as the lowest.
     """
-    newton = problem.pairs is not None and hessian_is_affordable(problem, layout)
     modes = []
-    for draw in prior_vectors(layout, setting, generator, searches):
-        found = minimise_from(problem, layout, setting, draw, 1e-6, 200, "newton" if newton else "limited-memory")
-        found = jax.tree.map(np.asarray, found)
-        if not (np.isfinite(found.vector).all() and np.isfinite(found.action)):
-            found = found._replace(vector=draw, action=np.array(np.inf), hessian=None)
+    for draw in prior_vectors(action.layout, action.setting, generator, searches):
+        found = jax.tree.map(np.asarray, action.minimise(draw, 1e-6, 200, action.method))
+        if not (np.isfinite(found.vector).all() and np.isfinite(found.value)):
+            found = found._replace(vector=draw, value=np.array(np.inf), hessian=None)
         modes.append(found)
-    return sorted(modes, key=lambda mode: mode.action)
+    return sorted(modes, key=lambda mode: mode.value)
 
 
-def mode_crossings(problem: Problem, layout: Layout, setting: Setting, key: jax.Array, grams: np.ndarray) -> int | None:
+def mode_crossings(action: Action, key: jax.Array, grams: np.ndarray) -> int | None:
     """How often chains that know nothing of modes moved between those of the exact posterior.
 
     Arguments:
@@ -283,10 +271,10 @@ def mode_crossings(problem: Problem, layout: Layout, setting: Setting, key: jax.
     Returns:
         Changes of the nearest mode from one draw to the next, over all chains; None if there is one mode only.
     """
-    modes = modes_from_prior(problem, layout, setting, numpy_generator(key), MODE_SEARCHES)
-    near = [mode.vector for mode in modes if mode.action - modes[0].action < 2 * MODE_RANGE]
+    modes = modes_from_prior(action, numpy_generator(key), MODE_SEARCHES)
+    near = [mode.vector for mode in modes if mode.value - modes[0].value < 2 * MODE_RANGE]
     distinct: list[np.ndarray] = []
-    for gram in np.asarray(_grams(layout, jnp.asarray(np.stack(near)[None]), setting.scales))[0]:
+    for gram in np.asarray(_grams(action, jnp.asarray(np.stack(near)[None])))[0]:
         if all(np.abs(gram - other).max() > 0.01 * np.abs(gram).max() for other in distinct):
             distinct.append(gram)
     if len(distinct) < 2:
@@ -313,55 +301,56 @@ def _root(hessian: np.ndarray, setting: Setting) -> np.ndarray:
 
 
 @eqx.filter_jit
-def _grams(layout: Layout, vectors: jax.Array, scales: Any) -> jax.Array:
+def _grams(action: Action, vectors: jax.Array) -> jax.Array:
     def gram(vector: jax.Array) -> jax.Array:
-        factor = path_factor(vector, layout, scales)
+        factor = action.path_factor(vector)
         return factor @ factor.T
 
     return jax.vmap(jax.vmap(gram))(vectors)
 
 
-def _moments_at(
-    problem: Problem, layout: Layout, setting: Setting, new: NewExamples, vectors: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _moments_at(action: Action, new: NewExamples, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Mean and variance [draw, output, new] of a group of draws."""
 
     def at(vector: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return moments(problem, new, path_factor(vector, layout, setting.scales), setting.temperature)
+        return moments(action.problem, new, action.path_factor(vector), action.setting.temperature)
 
     return jax.vmap(at)(vectors)
 
 
 @eqx.filter_jit
-def _batch_sums(
-    problem: Problem,
-    layout: Layout,
-    setting: Setting,
-    new: NewExamples,
-    groups: tuple[jax.Array, jax.Array],
-    batches: int,
-) -> jax.Array:
+def _batch_sums(action: Action, new: NewExamples, groups: tuple[jax.Array, jax.Array], batches: int) -> jax.Array:
     """Sums of mean, mean² and variance over the draws of each batch, [batch, 3, new, output]."""
 
     def add(sums: jax.Array, group: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         vectors, numbers = group
-        mean, variance = _moments_at(problem, layout, setting, new, vectors)
+        mean, variance = _moments_at(action, new, vectors)
         return sums.at[numbers].add(jnp.stack([mean, mean**2, variance], axis=1)), None
 
-    outputs, count = problem.outputs, new.own.shape[1]
+    outputs, count = action.problem.outputs, new.own.shape[1]
     # One batch more takes the draws that only fill up the last group.
     sums, _ = jax.lax.scan(add, jnp.zeros((batches + 1, 3, outputs, count)), groups)
     return jnp.moveaxis(sums[:-1], 2, 3)
 
 
 @eqx.filter_jit
-def _mean_draws(
-    problem: Problem, layout: Layout, setting: Setting, new: NewExamples, groups: tuple[jax.Array, jax.Array]
-) -> jax.Array:
+def _mean_draws(action: Action, new: NewExamples, groups: tuple[jax.Array, jax.Array]) -> jax.Array:
     """mean_U of every draw, [draw, new, output]."""
 
     def at(group: jax.Array) -> jax.Array:
-        return jnp.moveaxis(_moments_at(problem, layout, setting, new, group)[0], 1, 2)
+        return jnp.moveaxis(_moments_at(action, new, group)[0], 1, 2)
 
     means = jax.lax.map(at, groups[0])
     return means.reshape(-1, *means.shape[2:])
+
+
+@eqx.filter_jit
+def _mean_readout(action: Action, vectors: jax.Array) -> jax.Array:
+    """The readout given U, averaged over draws, [output, path, feature']."""
+
+    def add(total: jax.Array, vector: jax.Array) -> tuple[jax.Array, None]:
+        return total + readout_at(action.problem, action.path_factor(vector), action.setting.temperature), None
+
+    width, paths = action.problem.features.shape[1:]
+    total, _ = jax.lax.scan(add, jnp.zeros((action.problem.outputs, paths, width)), vectors)
+    return total / len(vectors)

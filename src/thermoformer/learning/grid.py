@@ -12,7 +12,7 @@ import numpy as np
 
 from .._validation import fail, nonnegative_number, positive_integer, positive_number, true_or_false
 from ._entries import step_limit
-from .action import Setting
+from .action import Action, Setting
 from .kernels import Problem
 from .layout import Layout
 from .minimise import Minimum
@@ -22,7 +22,6 @@ from .saddle import (
     TOLERANCE,
     ConvergenceError,
     Solution,
-    minimise_from,
     ready_search,
     reason_for,
     solution_at,
@@ -96,7 +95,10 @@ def solve_grid(
     batch: int | None = None,
     throw: bool = True,
 ) -> SolutionGrid:
-    """`solve` for every width and temperature in one compiled program, batched with vmap.
+    """`solve` for every width and temperature in one compiled program.
+
+    One after another, each search starts where that of a neighbouring point ended. Side by side, under vmap on an
+    accelerator, all start at the Gaussian process.
 
     Arguments:
         widths: a sequence; each entry a number, or L+1 numbers.
@@ -120,15 +122,17 @@ def solve_grid(
     max_steps, tolerance = step_limit(max_steps), positive_number("tolerance", tolerance)
     throw, batch = true_or_false("throw", throw), None if batch is None else positive_integer("batch", batch)
     problem, first = ready_search(arch, features, y, min(temperature_axis), form, method)
-    points = [Setting.of(one, value) for one in architectures for value in temperature_axis]
-    settings = jax.tree.map(lambda *parts: jnp.stack(parts), *points)
+    points = [(one, value) for one in architectures for value in temperature_axis]
+    order = _through_neighbours(architectures, temperature_axis)
+    settings = jax.tree.map(lambda *parts: jnp.stack(parts), *(Setting.of(*points[index]) for index in order))
     batch = batch or _points_at_once(problem, first, len(points))
     minima = _minimise_all(problem, arch.layout, settings, tolerance, max_steps, first, batch)
-    found = []
-    for index, (one, value) in enumerate((one, value) for one in architectures for value in temperature_axis):
-        minimum = jax.tree.map(lambda part, index=index: part[index], minima)
-        solution = solution_at(one, value, problem, minimum, first, tolerance)
-        found.append(try_harder(solution, tolerance, max_steps) if method == "auto" else solution)
+    found: list[Solution] = [None] * len(points)  # type: ignore[list-item]
+    for place, index in enumerate(order):
+        one, value = points[index]
+        minimum = jax.tree.map(lambda part, place=place: part[place], minima)
+        solution = solution_at(one, value, Action.of(one, problem, value), minimum, first, tolerance)
+        found[index] = try_harder(solution, tolerance, max_steps) if method == "auto" else solution
     failed = [solution for solution in found if not solution.converged]
     if throw and failed:
         places = ", ".join(f"(widths {one.architecture.widths}, temperature {one.temperature:g})" for one in failed)
@@ -143,13 +147,31 @@ def solve_grid(
 def _minimise_all(
     problem: Problem, layout: Layout, settings: Setting, tolerance: float, max_steps: int, method: str, batch: int
 ) -> Minimum:
-    start = jnp.zeros(layout.count)
-
-    def at(setting: Setting) -> Minimum:
-        minimum = minimise_from(problem, layout, setting, start, tolerance, max_steps, method)
+    def at(setting: Setting, start: Any) -> Minimum:
+        minimum = Action(problem, setting, layout).minimise(start, tolerance, max_steps, method)
         return minimum._replace(hessian=None)  # a matrix for every point would fill the memory
 
-    return jax.lax.map(at, settings, batch_size=batch if batch > 1 else None)
+    limit = jnp.zeros(layout.count)
+    if batch > 1:
+        return jax.lax.map(lambda setting: at(setting, limit), settings, batch_size=batch)
+
+    def step(start: jax.Array, setting: Setting) -> tuple[jax.Array, Minimum]:
+        found = at(setting, start)
+        return jnp.where(jnp.isfinite(found.vector).all(), found.vector, limit), found
+
+    return jax.lax.scan(step, limit, settings)[1]
+
+
+def _through_neighbours(architectures: list[Architecture], temperatures: tuple[float, ...]) -> list[int]:
+    """An order of all points in which each is next to the one before: a search starts where the last one ended.
+
+    It begins at the largest width, next to the Gaussian process, and goes to and fro over the widths.
+    """
+    widths = sorted(range(len(architectures)), key=lambda index: architectures[index].widths, reverse=True)
+    order: list[int] = []
+    for number, temperature in enumerate(np.argsort(temperatures)[::-1]):
+        order += [index * len(temperatures) + int(temperature) for index in (widths, widths[::-1])[number % 2]]
+    return order
 
 
 def _axis(name: str, value: Any) -> list[Any]:

@@ -24,7 +24,7 @@ from .._validation import (
     real_array,
     true_or_false,
 )
-from ._entries import tokens_with_logits
+from ._entries import check_logits
 
 Attention = Float[Array, "example head query key"]
 
@@ -66,7 +66,7 @@ def bilinear_attention(x: Any, weights: Any, *, causal: bool = False, hard: bool
     weights = real_array("weights", weights, ("head", "query feature", "key feature"))
     if weights.shape[1:] != (x.shape[2], x.shape[2]):
         raise fail("weights", f"shape {weights.shape}", f"[head, {x.shape[2]}, {x.shape[2]}] for tokens of that width")
-    x = tokens_with_logits(x, x.shape[2] ** 2 * float(np.abs(weights).max()))
+    check_logits(x, x.shape[2] ** 2, weights)
     logits = jnp.einsum("pqi,hij,pkj->phqk", x, weights, x, precision=MATMUL_PRECISION)
     return _normalised(logits, causal, hard)
 
@@ -91,8 +91,7 @@ def query_key_attention(x: Any, queries: Any, keys: Any, *, causal: bool = False
         raise fail("keys", f"shape {keys.shape}", f"the shape of queries, {queries.shape}")
     if queries.shape[2] != x.shape[2]:
         raise fail("queries", f"feature width {queries.shape[2]}", f"{x.shape[2]}, the width of the tokens in x")
-    reach = float(np.abs(queries).max()) * float(np.abs(keys).max())
-    x = tokens_with_logits(x, queries.shape[1] * x.shape[2] ** 2 * reach)
+    check_logits(x, queries.shape[1] * x.shape[2] ** 2, queries, keys)
     q = jnp.einsum("pqi,hgi->phqg", x, queries, precision=MATMUL_PRECISION)
     k = jnp.einsum("pki,hgi->phkg", x, keys, precision=MATMUL_PRECISION)
     logits = jnp.einsum("phqg,phkg->phqk", q, k, precision=MATMUL_PRECISION) / np.sqrt(queries.shape[1])

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, one_of
+from .._validation import fail, one_of, traced
 from .network import Architecture
 from .paths import PathFeatures
 
@@ -66,6 +66,11 @@ class Problem(eqx.Module):
         return self.examples * self.outputs
 
     @property
+    def token_width(self) -> int:
+        """N0, the width of the features before reduction."""
+        return self.features.shape[1] if self.basis is None else self.basis.shape[0]
+
+    @property
     def null_directions(self) -> int:
         """How many directions of the space of observations the kernel cannot reach, whatever U."""
         return self.observations - self.labels.shape[0]
@@ -89,7 +94,8 @@ def prepare(arch: Architecture, features: PathFeatures, labels: np.ndarray, form
     y = jnp.asarray(labels).reshape(features.examples, outputs)
     if form == "pairs":
         return _in_pairs(features.values, scale, y)
-    basis = feature_basis(features.values)
+    # How many features are left is known only from numbers.
+    basis = None if traced(features.values) else feature_basis(features.values)
     reduced = _project(features.values, scale, basis)
     examples, width, paths = reduced.shape
     if automatic:
@@ -104,7 +110,7 @@ def prepare(arch: Architecture, features: PathFeatures, labels: np.ndarray, form
 
 def feature_scales(arch: Architecture, token_width: int) -> np.ndarray:
     """σ0/√N0 ∏ 1/√H_l along each path, [1, path, 1]: what turns raw ξ into features whose inner products make K."""
-    return (math.sqrt(arch.variances[0] / token_width) * arch.path_scales)[None, :, None]
+    return (arch.deviations[0] / math.sqrt(token_width) * arch.path_scales)[None, :, None]
 
 
 def with_pairs(problem: Problem) -> Problem:

@@ -1,4 +1,4 @@
-"""Minimisers of the action in whitened coordinates: Newton with the exact Hessian, and limited-memory BFGS.
+"""Minimisers of a function of a vector of order one: Newton with the exact Hessian, and limited-memory BFGS.
 
 Both are pure functions of arrays: they run under jit and vmap. They stop at a gradient, at a step limit, or where
 rounding leaves nothing to gain; whether the end is good enough is for `saddle.solve` to say.
@@ -13,10 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-
-from .action import Setting, entropy_derivatives, path_factor, reachable_action
-from .kernels import Problem, energy_derivatives, packed
-from .layout import Layout
 
 # Whitened coordinates are of order one (logarithms of factors): a first step longer than this leaves the region
 # where a quadratic model says anything.
@@ -38,48 +34,24 @@ class Minimum(NamedTuple):
 
     vector: Float[Array, " parameter"]
     gradient_norm: Float[Array, ""]
-    smallest_curvature: Float[Array, ""]  # of the whitened Hessian; NaN where it was not formed
+    smallest_curvature: Float[Array, ""]  # of the Hessian; NaN where it was not formed
     evaluations: Array
-    remaining_gain: Float[Array, ""]  # what a further Newton step would take off the scaled action; NaN if not known
-    action: Float[Array, ""]  # the reachable S there
-    hessian: Float[Array, "parameter parameter"] | None = None  # of S; none where it was not formed
-
-
-def action_scale(problem: Problem, setting: Setting) -> Array:
-    """max N + P (P·D with D outputs): the action over this is of order one whether the prior or the data dominate."""
-    return jnp.max(setting.widths) + problem.observations
-
-
-def action_derivatives(vector: Array, problem: Problem, layout: Layout, setting: Setting) -> tuple[Array, Array, Array]:
-    """The reachable S over its scale, with gradient and Hessian in whitened coordinates, from stored pairs.
-
-    The Hessian is Jᵀ (∂²E/∂U²) J + (∂E/∂U)·∂²U, with ∂U and ∂²U free of the data, plus the diagonal of the entropy.
-    """
-
-    def entries(at: Array) -> Array:
-        factor = path_factor(at, layout, setting.scales)
-        return packed(factor @ factor.T)
-
-    factor = path_factor(vector, layout, setting.scales)
-    value, slope, curvature = energy_derivatives(problem, factor, setting.temperature)
-    jacobian = jax.jacfwd(entries)(vector)
-    bend = jax.jacfwd(jax.grad(lambda at: slope @ entries(at)))(vector)
-    entropy_value, entropy_slope, entropy_curvature = entropy_derivatives(vector, layout, setting)
-    hessian = jacobian.T @ curvature @ jacobian + bend + jnp.diag(entropy_curvature)
-    scale = action_scale(problem, setting)
-    return (value + entropy_value) / scale, (jacobian.T @ slope + entropy_slope) / scale, hessian / scale
+    remaining_gain: Float[Array, ""]  # what a further Newton step would take off the function; NaN if not known
+    value: Float[Array, ""]
+    hessian: Float[Array, "parameter parameter"] | None = None  # none where it was not formed
 
 
 def newton(
-    problem: Problem, layout: Layout, setting: Setting, start: Array, *, tolerance: float, max_steps: int
+    function: Callable[[Array], tuple[Array, Array, Array]], start: Array, *, tolerance: Any, max_steps: Any
 ) -> Minimum:
     """Newton's method in a trust region (Moré and Sorensen's step from the eigenvectors of the Hessian).
 
-    Each step costs one evaluation with the exact Hessian: an inverse and one P × P product per pair of paths.
+    Arguments:
+        function: a vector → value, gradient and Hessian; each step costs one call.
     """
 
     def derivatives(vector: Array) -> tuple[Array, Array, Array, Array]:
-        value, gradient, hessian = action_derivatives(vector, problem, layout, setting)
+        value, gradient, hessian = function(vector)
         # A failed Cholesky factor gives NaN everywhere, which eigh may not survive.
         usable = jnp.isfinite(value) & jnp.isfinite(hessian).all()
         curvatures, directions = jnp.linalg.eigh(jnp.where(usable, hessian, jnp.eye(len(vector))))
@@ -121,9 +93,8 @@ def newton(
     value, gradient, curvatures, directions = best
     norm = jnp.where(jnp.isfinite(value), jnp.abs(gradient).max(), jnp.nan)
     _, remaining = trust_region_move(gradient, curvatures, directions, jnp.asarray(jnp.inf))
-    scale = action_scale(problem, setting)
-    hessian = scale * (directions * curvatures[None, :]) @ directions.T
-    return Minimum(vector, norm, curvatures[0], evaluations, remaining, scale * value, hessian)
+    hessian = (directions * curvatures[None, :]) @ directions.T
+    return Minimum(vector, norm, curvatures[0], evaluations, remaining, value, hessian)
 
 
 def trust_region_move(gradient: Array, curvatures: Array, directions: Array, radius: Array) -> tuple[Array, Array]:
@@ -143,23 +114,8 @@ def trust_region_move(gradient: Array, curvatures: Array, directions: Array, rad
     return directions @ chosen, -(slope @ chosen + 0.5 * curvatures @ chosen**2)
 
 
-def limited_memory(
-    problem: Problem, layout: Layout, setting: Setting, start: Array, *, tolerance: float, max_steps: int
-) -> Minimum:
-    """Limited-memory BFGS on the action, for more parameters than a Hessian is worth."""
-    scale = action_scale(problem, setting)
-
-    def scaled_action(vector: Array) -> Array:
-        return reachable_action(vector, problem, layout, setting) / scale
-
-    found = limited_memory_search(scaled_action, start, tolerance=tolerance, max_steps=max_steps)
-    return found._replace(action=scale * found.action)
-
-
-def limited_memory_search(
-    function: Callable[[Array], Array], start: Array, *, tolerance: Any, max_steps: Any
-) -> Minimum:
-    """Limited-memory BFGS with optax's zoom line search, on any function of a vector.
+def limited_memory(function: Callable[[Array], Array], start: Array, *, tolerance: Any, max_steps: Any) -> Minimum:
+    """Limited-memory BFGS with optax's zoom line search, for more numbers than a Hessian is worth.
 
     Each step costs about one evaluation of the function with its gradient.
     """

@@ -36,7 +36,7 @@ class NewExamples(eqx.Module):
 
 def new_examples(arch: Architecture, features: PathFeatures, problem: Problem) -> Iterator[NewExamples]:
     """New examples, checked, in pieces that bound the memory."""
-    check_same_paths(arch, features, problem)
+    check_same_paths(features, arch.paths, problem.token_width)
     scale = feature_scales(arch, features.token_width)
     rows = max(1, CHUNK // (arch.paths**2 * problem.features.shape[0] + arch.outputs * len(problem.labels)))
     for start in range(0, features.examples, rows):

@@ -15,16 +15,17 @@ from jaxtyping import Array, Float
 
 from .._keys import KeyLike, as_key, standard_normal
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, one_of, positive_integer, real_array, true_or_false
+from .._validation import fail, one_of, positive_integer, positive_number, real_array, traced, true_or_false
 from ._entries import attention_of_layers, instance, sequence
 from .layout import Layout
 
 READOUTS = ("last", "first", "mean")
 
 
+@jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes and prior variances of a deep attention network.
+    """Sizes and prior variances of a deep attention network; a pytree whose leaves are the variances.
 
     Arguments:
         heads: heads of each attention layer, (H_1..H_L).
@@ -66,14 +67,25 @@ class Architecture:
         width_list = _broadcast("widths", widths, layers + 1, "N_1..N_L and N_a")
         set_field(self, "widths", tuple(positive_integer("widths", width) for width in width_list))
         variance_list = _broadcast("variances", variances, layers + 2, "σ0², σ1²..σL², σa²")
-        checked = tuple(float(real_array("variances", variance)) for variance in variance_list)
-        if min(checked) <= 0:
-            raise fail("variances", min(checked), "numbers above 0")
-        set_field(self, "variances", checked)
+        set_field(self, "variances", tuple(positive_number("variances", variance) for variance in variance_list))
         set_field(self, "outputs", positive_integer("outputs", outputs))
         set_field(self, "skip", true_or_false("skip", skip))
         if skip and len(set(self.widths)) > 1:
             raise fail("widths", self.widths, "equal widths with skip=True: a skip adds what one layer gets and gives")
+
+    def tree_flatten(self) -> tuple[tuple, tuple]:
+        """For JAX: the variances, and the rest."""
+        return self.variances, (self.heads, self.widths, self.outputs, self.skip)
+
+    @classmethod
+    def tree_unflatten(cls, rest: tuple, variances: Sequence[Any]) -> Architecture:
+        """For JAX, which may put anything in place of the variances."""
+        made = object.__new__(cls)
+        heads, widths, outputs, skip = rest
+        fields = {"heads": heads, "widths": widths, "variances": tuple(variances), "outputs": outputs, "skip": skip}
+        for name, value in fields.items():
+            object.__setattr__(made, name, value)
+        return made
 
     @property
     def layers(self) -> int:
@@ -104,6 +116,13 @@ class Architecture:
     def parameters(self) -> int:
         """How many numbers the whitened order parameters hold."""
         return self.layout.count
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """σ0, σ1..σL, σa, the square roots of the variances, [L+2]."""
+        if traced(self.variances):
+            return jnp.sqrt(jnp.asarray(self.variances))  # type: ignore[return-value]
+        return np.sqrt(self.variances)
 
     @property
     def infinite_width_variance(self) -> float:
@@ -197,7 +216,7 @@ def prior_weights(arch: Architecture, token_width: int, *, key: KeyLike, draws: 
     token_width = positive_integer("token_width", token_width)
     lead = () if draws is None else (positive_integer("draws", draws),)
     keys = jax.random.split(as_key(key), arch.layers + 2)
-    scales = np.sqrt(arch.variances)
+    scales = arch.deviations
     embedding = scales[0] * standard_normal(keys[0], (*lead, arch.widths[0], token_width))
     values = tuple(
         scales[layer + 1] * standard_normal(keys[layer + 1], (*lead, heads, arch.widths[layer + 1], arch.widths[layer]))

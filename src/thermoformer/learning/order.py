@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, real_array
+from .._validation import fail, real_array, traced
 from .layout import Layout
 from .network import Architecture, Weights, check_weights, checked_architecture
 
@@ -107,6 +107,8 @@ def gram_matrix(name: str, value: Any, size: int, *, strictly: bool = False) -> 
     gram = real_array(name, value, ("path", "path"))
     if gram.shape != (size, size):
         raise fail(name, f"shape {gram.shape}", f"({size}, {size})")
+    if traced(gram):
+        return (gram + gram.T) / 2
     scale = np.abs(gram).max()
     if np.abs(gram - gram.T).max() > 1e-8 * scale:
         raise fail(name, "a matrix that is not symmetric", "a symmetric matrix")

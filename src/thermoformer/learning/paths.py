@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
@@ -19,8 +18,7 @@ from ._entries import attention_of_layers, instance, places
 from .network import READOUTS, Architecture, checked_architecture
 
 
-@dataclass(frozen=True, eq=False)
-class PathFeatures:
+class PathFeatures(eqx.Module):
     """Attentioned inputs ξ_π of every example, raw: no variance, no 1/√N0, no 1/√Π.
 
     Fields:
@@ -36,17 +34,14 @@ class PathFeatures:
 
     values: Float[Array, "example path feature"]
 
-    def __post_init__(self) -> None:
-        # Under jit there is nothing to look at.
-        if not isinstance(self.values, Tracer):
-            checked = real_array("values", self.values, ("example", "path", "feature"))
-            object.__setattr__(self, "values", jnp.asarray(checked))  # the record is frozen once it is built
+    def __init__(self, values: Any) -> None:
+        self.values = jnp.asarray(real_array("values", values, ("example", "path", "feature")))
 
     @classmethod
     def _of(cls, values: Array) -> PathFeatures:
         """Features of an array that is known to be right: it stays on its device, unseen."""
         made = object.__new__(cls)
-        object.__setattr__(made, "values", values)
+        object.__setattr__(made, "values", values)  # modules are frozen once they are built
         return made
 
     @classmethod

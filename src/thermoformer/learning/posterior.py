@@ -12,7 +12,7 @@ import numpy as np
 
 from .network import Architecture
 from .paths import PathFeatures
-from .predictor import Prediction
+from .predictor import PathSum, Prediction
 from .sampling import Diagnostics, SamplerStats
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Posterior(abc.ABC):
+class Posterior(PathSum, abc.ABC):
     """Draws from the posterior of a network, however it was sampled.
 
     Fields:

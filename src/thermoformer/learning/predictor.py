@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
@@ -13,7 +13,7 @@ import jax.scipy.stats as jss
 import numpy as np
 
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, labels_for, nonnegative_number, positive_integer, real_array
+from .._validation import fail, labels_for, nonnegative_number, positive_integer, real_array, traced
 from .kernels import Problem, energy, feature_scales, features_by_output, kernel, mixed_features, prepare
 from .network import Architecture
 from .order import factor_of, gram_matrix
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 CHUNK = 20_000_000
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction:
+class Prediction(eqx.Module):
     """Mean and variance of the network's output for each test example; τ is not part of the variance.
 
     Fields:
@@ -106,20 +105,54 @@ class Prediction:
         return signs
 
 
-@dataclass(frozen=True, eq=False)
-class Predictor:
+class PathSum:
+    """What every result can tell of its mean output, which is a sum over paths: f(x) = Σ_π w_π·ξ_π(x)."""
+
+    architecture: Architecture
+
+    def path_readout(self) -> np.ndarray:
+        """The mean readout w_π of every path, [path, feature] (and output)."""
+        raise NotImplementedError
+
+    def path_contributions(self, features: PathFeatures) -> np.ndarray:
+        """What each path adds to the mean output for new examples: c_π(x) = w_π·ξ_π(x), [example, path] (and output).
+
+        The sum over paths is the mean of `predict`.
+
+        Arguments:
+            features: the attentioned inputs of the new examples, with the paths and token width of training.
+
+        Example:
+            >>> import numpy as np
+            >>> from thermoformer.learning import solve
+            >>> xi = np.random.default_rng(0).normal(size=(30, 2, 8))
+            >>> feats = PathFeatures.from_attentioned_inputs(xi)
+            >>> solution = solve(Architecture((2,), 10), feats, np.sign(xi[:, 0, 0]), temperature=0.1)
+            >>> parts = solution.path_contributions(feats)
+            >>> parts.shape, bool(np.allclose(parts.sum(axis=1), solution.predict(feats).mean))
+            ((30, 2), True)
+        """
+        readout = self.path_readout()
+        check_same_paths(features, *readout.shape[:2])
+        sums = "xai,ai->xa" if self.architecture.outputs == 1 else "xai,aid->xad"
+        return numbers(jnp.einsum(sums, features.values, readout, precision=MATMUL_PRECISION))
+
+
+class Predictor(eqx.Module, PathSum):
     """The Gaussian predictor with kernel K(U) on one training set.
 
     Fields:
         architecture, temperature: of the network.
         order_parameter: U = U^1 [path, path]; rows (output, path) with several outputs.
         problem: the training data, made ready by `kernels.prepare`.
+        factor: any F with U = FFᵀ.
     """
 
     architecture: Architecture
     temperature: float
     order_parameter: np.ndarray
     problem: Problem
+    factor: np.ndarray
 
     def predict(self, features: PathFeatures) -> Prediction:
         """mean = k(x)ᵀ(K + τI)⁻¹y and variance = κ(x,x) − k(x)ᵀ(K + τI)⁻¹k(x) for new examples.
@@ -127,37 +160,70 @@ class Predictor:
         Arguments:
             features: the attentioned inputs of the new examples, with the paths and token width of training.
         """
-        check_same_paths(self.architecture, features, self.problem)
-        factor = jnp.asarray(factor_of(self.order_parameter))
+        check_same_paths(features, self.architecture.paths, self.problem.token_width)
+        factor = jnp.asarray(self.factor)
         state = posterior_state(self.problem, factor, self.temperature)
-        if self._counts and not np.isfinite(state[2]).all():
+        if self._counts and not traced(state) and not np.isfinite(state[2]).all():
             raise singular_kernel(self.temperature)
         pieces = [
             predict_rows(self.problem, factor, piece, *state)
             for piece in scaled_pieces(self.architecture, features, len(self.problem.labels))
         ]
-        return Prediction(*(np.concatenate([np.asarray(piece[part]) for piece in pieces]) for part in (0, 1)))
+        return Prediction(*joined(pieces))
 
     def kernel(self, features: PathFeatures) -> np.ndarray:
         """K(U) between the given examples, [example, example], without τ; with outputs, rows (output, example)."""
-        check_same_paths(self.architecture, features, self.problem)
+        check_same_paths(features, self.architecture.paths, self.problem.token_width)
         blank = np.zeros((features.examples, self.architecture.outputs))
         problem = prepare(self.architecture, features, blank, "features")
-        return np.asarray(_compiled_kernel(problem, factor_of(self.order_parameter)))
+        return numbers(_compiled_kernel(problem, jnp.asarray(self.factor)))
 
     def data_energy(self) -> float:
         """E = ln det(K + τI) + yᵀ(K + τI)⁻¹y, not divided by a width."""
-        return float(_compiled_energy(self.problem, factor_of(self.order_parameter), self.temperature))
+        return numbers(_compiled_energy(self.problem, jnp.asarray(self.factor), self.temperature))
 
     def with_order_parameter(self, order_parameter: Any) -> Predictor:
         """The predictor of another U on the same data, for instance with its off-diagonal entries set to zero."""
-        checked = gram_matrix("order_parameter", order_parameter, self.architecture.order_sizes[0])
-        return Predictor(self.architecture, self.temperature, checked, self.problem)
+        return _predictor_of(self.architecture, self.temperature, order_parameter, self.problem)
+
+    def path_readout(self) -> np.ndarray:
+        """The mean readout of every path, w_π = s Σ_π' U_ππ' Ξ_π'ᵀ (K + τI)⁻¹ y with s = σ0²/(N0 ∏ H_l).
+
+        Returns:
+            w [path, feature], with an output axis behind where there are several.
+        """
+        return readout_of_raw(self.architecture, self.problem, self._readout())
+
+    def _readout(self) -> jax.Array:
+        """The mean readout of scaled and reduced features, [output, path, feature']."""
+        return _compiled_readout(self.problem, jnp.asarray(self.factor), self.temperature)
 
     @property
     def _counts(self) -> bool:
         """Whether a prediction is to be numbers: it need not be where a solution says that nothing was found."""
         return True
+
+
+def _predictor_of(arch: Architecture, temperature: Any, order_parameter: Any, problem: Problem) -> Predictor:
+    """The predictor of a given U; of a traced one, which must have full rank, a factor with derivatives."""
+    checked = gram_matrix("order_parameter", order_parameter, arch.order_sizes[0])
+    factor = jnp.linalg.cholesky(checked) if traced(checked) else factor_of(checked)
+    return Predictor(arch, temperature, checked, problem, factor)
+
+
+def numbers(tree: Any) -> Any:
+    """What a program returned, as NumPy arrays and Python numbers; as it is where JAX traces it."""
+    if traced(tree):
+        return tree
+    return jax.tree.map(lambda leaf: np.asarray(leaf) if np.ndim(leaf) else np.asarray(leaf).item(), tree)
+
+
+def joined(pieces: Sequence[Any], axis: int = 0) -> Any:
+    """Pieces of the same pytree, one after another along an axis."""
+    if len(pieces) == 1:
+        return numbers(pieces[0])
+    together = jnp.concatenate if traced(pieces) else np.concatenate
+    return jax.tree.map(lambda *parts: together(parts, axis=axis), *pieces)
 
 
 def singular_kernel(temperature: float) -> ValueError:
@@ -193,8 +259,7 @@ def gaussian_predictor(
     """
     y = checked_labels(arch, features, labels)
     temperature = nonnegative_number("temperature", temperature)
-    checked = gram_matrix("order_parameter", order_parameter, arch.order_sizes[0])
-    return Predictor(arch, temperature, checked, ready_problem(arch, features, y, temperature, form))
+    return _predictor_of(arch, temperature, order_parameter, ready_problem(arch, features, y, temperature, form))
 
 
 def ready_problem(
@@ -202,7 +267,7 @@ def ready_problem(
 ) -> Problem:
     """`prepare`, with the check that temperature 0 leaves the covariance invertible."""
     problem = prepare(arch, features, labels, form)
-    if temperature == 0 and problem.features.shape[1] * features.paths < features.examples:
+    if not traced(temperature) and temperature == 0 and problem.features.shape[1] * features.paths < features.examples:
         reach = problem.features.shape[1] * features.paths
         raise fail(
             "temperature", 0.0, f"a number above 0: {features.examples} examples in {reach} dimensions make K singular"
@@ -232,16 +297,23 @@ def label_alignment(kernel_matrix: Any, labels: Any, components: int | None = No
     return np.abs(vectors[:, ::-1].T @ y)[:components] / np.sqrt(len(y))
 
 
-def check_same_paths(arch: Architecture, features: PathFeatures, problem: Problem) -> None:
+def check_same_paths(features: PathFeatures, paths: int, token_width: int) -> None:
     """New examples must have the paths and the token width of training."""
     checked_features("features", features)
-    trained = problem.features.shape[1] if problem.basis is None else problem.basis.shape[0]
-    if (features.paths, features.token_width) != (arch.paths, trained):
+    if (features.paths, features.token_width) != (paths, token_width):
         raise fail(
             "features",
             f"{features.paths} paths of token width {features.token_width}",
-            f"{arch.paths} paths of token width {trained}, as in training",
+            f"{paths} paths of token width {token_width}, as in training",
         )
+
+
+def readout_of_raw(arch: Architecture, problem: Problem, readout: jax.Array) -> np.ndarray:
+    """A readout of scaled and reduced features [output, path, feature'] as one of raw features, as users have it."""
+    if problem.basis is not None:
+        readout = jnp.matmul(readout, problem.basis.T, precision=MATMUL_PRECISION)
+    readout = readout * feature_scales(arch, readout.shape[2])
+    return numbers(readout[0] if arch.outputs == 1 else jnp.moveaxis(readout, 0, 2))
 
 
 def scaled_pieces(arch: Architecture, features: PathFeatures, observations: int) -> Iterator[jax.Array]:
@@ -254,6 +326,20 @@ def scaled_pieces(arch: Architecture, features: PathFeatures, observations: int)
 
 # One program for each shape: the operations one by one would be as many.
 _compiled_kernel, _compiled_energy = jax.jit(kernel), jax.jit(energy)
+
+
+def readout_at(problem: Problem, factor: jax.Array, temperature: Any) -> jax.Array:
+    """Σ_π' U_ππ' Ξ_π'ᵀ (K + τI)⁻¹y of scaled and reduced features, [output, path, feature']."""
+    outputs, paths = problem.outputs, problem.features.shape[2]
+    cholesky = jnp.linalg.cholesky(kernel(problem, factor) + temperature * jnp.eye(len(problem.labels)))
+    solved = jsl.cho_solve((cholesky, True), problem.labels).reshape(outputs, -1)
+    explained = jnp.einsum("mia,dm->dai", problem.features, solved, precision=MATMUL_PRECISION)
+    gram = jnp.matmul(factor, factor.T, precision=MATMUL_PRECISION)
+    flat = jnp.matmul(gram, explained.reshape(outputs * paths, -1), precision=MATMUL_PRECISION)
+    return flat.reshape(explained.shape)
+
+
+_compiled_readout = jax.jit(readout_at)
 
 
 @jax.jit

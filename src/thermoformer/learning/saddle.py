@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail, nonnegative_number, one_of, positive_number, true_or_false
+from .._validation import fail, nonnegative_number, one_of, positive_number, traced, true_or_false
 from ._entries import instance, step_limit
-from .action import Setting, action, entropy, log_evidence
+from .action import Action, hessian_operations, stationary, stationary_value
 from .kernels import PAIR_MEMORY, Problem, with_pairs
-from .layout import Layout
-from .minimise import ROUNDING, Minimum, action_derivatives, limited_memory, newton
+from .minimise import ROUNDING, Minimum
 from .network import Architecture
-from .order import gram_factors, output_first, whitened_blocks
 from .paths import PathFeatures, checked_labels
-from .predictor import Predictor, ready_problem, singular_kernel
+from .predictor import Predictor, numbers, ready_problem, singular_kernel
 
 if TYPE_CHECKING:
     import xarray
@@ -30,9 +27,7 @@ METHODS = ("auto", "newton", "limited-memory")
 TOLERANCE = 1e-8
 # The action multiplies a few numbers of this size; float64 ends at 1e308.
 OVERFLOW = 1e90
-# Operations for one Hessian up to which Newton's method is taken from the start (a second or so on two cores), and
-# up to which it takes over where limited-memory BFGS gave up.
-NEWTON_OPERATIONS = 2e10
+# Operations for one Hessian up to which Newton's method takes over where limited-memory BFGS gave up.
 FALLBACK_OPERATIONS = 1e11
 
 
@@ -40,8 +35,7 @@ class ConvergenceError(RuntimeError):
     """No minimum of the action was found; the message says how far the search came and what to try."""
 
 
-@dataclass(frozen=True)
-class Stats:
+class Stats(eqx.Module):
     """How a solution was found.
 
     Fields:
@@ -53,17 +47,19 @@ class Stats:
         remaining_gain: what one more Newton step would take off the action over (max N + P); None where not known.
     """
 
-    method: str
-    form: str
+    method: str = eqx.field(static=True)
+    form: str = eqx.field(static=True)
     evaluations: int
     gradient_norm: float
     smallest_curvature: float | None
     remaining_gain: float | None
 
 
-@dataclass(frozen=True, eq=False)
 class Solution(Predictor):
     """A minimum of the action, or the limit of infinite width, with the predictor it gives.
+
+    A pytree: `solve` runs under `jax.jit` and `jax.vmap`, and derivatives of all numbers here with respect to
+    temperature, variances, labels and features are those of the minimum (implicit function theorem).
 
     Fields, beside those of `Predictor`:
         order_parameters: U^1..U^{L+1}.
@@ -120,8 +116,12 @@ def solve(
     max_steps: int = 1000,
     throw: bool = True,
     correction: str | None = None,
+    start: Solution | None = None,
 ) -> Solution:
     """Minimise the action from the Gaussian-process start: the theory for N, P → ∞ at fixed P/N (learning §3).
+
+    Works under `jax.jit`, `jax.vmap` and `jax.grad`. What is traced there is not checked: nothing is raised, and
+    `converged` says whether a minimum was found.
 
     Arguments:
         features: attentioned inputs ξ [example, path, feature] of the training examples.
@@ -134,14 +134,19 @@ def solve(
         throw: raise `ConvergenceError` where no minimum is found; otherwise say so in `converged`.
         correction: "one-loop" adds the correction of order 1/N to order parameters, predictions and evidence, and
             returns a `CorrectedSolution`; none is the saddle itself.
+        start: an earlier solution for the same heads to search from, as of a neighbouring width or temperature.
 
     Example:
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)
         >>> feats = PathFeatures.from_attentioned_inputs(rng.normal(size=(30, 4, 8)))
-        >>> solution = solve(Architecture((2, 2), widths=10), feats, np.sign(rng.normal(size=30)), temperature=0.1)
+        >>> arch, y = Architecture((2, 2), widths=10), np.sign(rng.normal(size=30))
+        >>> solution = solve(arch, feats, y, temperature=0.1)
         >>> solution.converged, solution.order_parameter.shape
         (True, (4, 4))
+        >>> evidence = lambda temperature: solve(arch, feats, y, temperature=temperature).log_evidence
+        >>> bool(jax.grad(evidence)(0.1) > 0)
+        True
     """
     y = checked_labels(arch, features, labels)
     temperature = nonnegative_number("temperature", temperature)
@@ -150,14 +155,15 @@ def solve(
     if correction is not None:
         one_of("correction", correction, ("one-loop",))
     problem, first = ready_search(arch, features, y, temperature, form, method)
-    start = np.zeros(arch.parameters)
-    minimum = minimise_from(problem, arch.layout, Setting.of(arch, temperature), start, tolerance, max_steps, first)
-    solution = solution_at(arch, temperature, problem, minimum, first, tolerance)
+    action = Action.of(arch, problem, temperature)
+    minimum = action.minimise(_start_vector(arch, start), tolerance, max_steps, first)
+    solution = solution_at(arch, temperature, action, minimum, first, tolerance)
     if method == "auto":
         solution = try_harder(solution, tolerance, max_steps)
-    if throw and not solution.converged:
+    known = not traced(solution)
+    if known and throw and not solution.converged:
         raise ConvergenceError(reason_for(solution, tolerance))
-    if correction is not None and solution.converged:
+    if correction is not None and not (known and not solution.converged):
         from .corrections import one_loop  # builds on this module
 
         return one_loop(solution)
@@ -183,11 +189,10 @@ def gaussian_process(
     y = checked_labels(arch, features, labels)
     temperature = nonnegative_number("temperature", temperature)
     problem, _ = ready_search(arch, features, y, temperature, form, "auto")
-    start = jnp.zeros(arch.parameters)
-    unknown = jnp.asarray(jnp.nan)
-    nothing = Minimum(start, jnp.zeros(()), unknown, jnp.asarray(0), unknown, unknown)
-    solution = solution_at(arch, temperature, problem, nothing, "limit", TOLERANCE)
-    if not np.isfinite(solution.energy):
+    unknown = np.array(np.nan)
+    nothing = Minimum(np.zeros(arch.parameters), np.zeros(()), unknown, np.array(0), unknown, unknown)
+    solution = solution_at(arch, temperature, Action.of(arch, problem, temperature), nothing, "limit", TOLERANCE)
+    if not traced(solution) and not np.isfinite(solution.energy):
         raise singular_kernel(temperature)
     return solution
 
@@ -203,16 +208,17 @@ def whitened_hessian(solution: Solution) -> np.ndarray:
         >>> bool(np.linalg.eigvalsh(whitened_hessian(solution))[0] > 0)
         True
     """
-    checked_solution(solution)
-    arch, setting = solution.architecture, Setting.of(solution.architecture, solution.temperature)
-    problem, vector = solution.problem, jnp.asarray(solution.vector)
-    if problem.pairs is not None:
-        return np.asarray(_hessian_from_pairs(vector, problem, arch.layout, setting))
-    scale = max(arch.widths) + problem.observations
-    gradient = jax.grad(lambda at: action(at, problem, arch.layout, setting) / scale)
+    action, vector = action_of(checked_solution(solution)), jnp.asarray(solution.vector)
+    if action.problem.pairs is not None:
+        return np.asarray(_hessian_from_pairs(action, vector) / action.scale)
     # One direction after another: all at once would hold as many copies of the features.
-    column = jax.jit(lambda direction: jax.jvp(gradient, (vector,), (direction,))[1])
+    column = jax.jit(lambda direction: jax.jvp(jax.grad(action.reachable), (vector,), (direction,))[1] / action.scale)
     return np.stack([np.asarray(column(direction)) for direction in np.eye(len(vector))])
+
+
+def action_of(solution: Predictor) -> Action:
+    """The action that a solution is a minimum of."""
+    return Action.of(solution.architecture, solution.problem, solution.temperature)
 
 
 def checked_solution(value: Any) -> Solution:
@@ -229,91 +235,91 @@ def ready_search(
     if method == "newton" and problem.pairs is None:
         raise fail("method", "'newton'", f"'limited-memory' for {arch.paths} paths: Newton's method needs stored pairs")
     if method == "auto":
-        method = "newton" if hessian_is_affordable(problem, arch.layout) else "limited-memory"
+        method = Action.of(arch, problem, temperature).method
     return problem, method
+
+
+def _start_vector(arch: Architecture, start: Solution | None) -> np.ndarray:
+    """Where a search begins, in whitened coordinates: an earlier solution, or the limit of infinite width."""
+    if start is None:
+        return np.zeros(arch.parameters)
+    found = instance("start", start, Solution, "a Solution, as solve returns it").architecture
+    if found.layout != arch.layout:
+        raise fail("start", f"a solution of {found}", f"one with the heads, outputs and skips of {arch}")
+    if not traced(start.vector) and not np.isfinite(start.vector).all():
+        raise fail("start", "a solution that is not finite", "a solution that has converged")
+    return start.vector
 
 
 def try_harder(solution: Solution, tolerance: float, max_steps: int) -> Solution:
     """Where limited-memory BFGS gave up (small width and temperature), go on with Newton's method if affordable."""
-    problem, arch = solution.problem, solution.architecture
-    if solution.converged or solution.stats.method != "limited-memory" or not np.isfinite(solution.vector).all():
+    if solution.stats.method != "limited-memory" or traced(solution) or solution.converged:
         return solution
+    problem, arch = solution.problem, solution.architecture
     size, rows = len(problem.labels), arch.order_sizes[0]
     pairs = rows * (rows + 1) // 2
-    if 8 * pairs * size**2 > PAIR_MEMORY or _operations(pairs, size, arch.layout) > FALLBACK_OPERATIONS:
+    affordable = hessian_operations(pairs, size, arch.layout) <= FALLBACK_OPERATIONS
+    if not affordable or 8 * pairs * size**2 > PAIR_MEMORY or not np.isfinite(solution.vector).all():
         return solution
-    setting = Setting.of(arch, solution.temperature)
-    ready = with_pairs(problem)
-    minimum = minimise_from(ready, arch.layout, setting, solution.vector, tolerance, max_steps, "newton")
+    action = action_of(solution)
+    ready = replace(action, problem=with_pairs(problem))
+    minimum = ready.minimise(solution.vector, tolerance, max_steps, "newton")
     minimum = minimum._replace(evaluations=minimum.evaluations + solution.stats.evaluations)
-    return solution_at(arch, solution.temperature, problem, minimum, "limited-memory, then newton", tolerance)
+    return solution_at(arch, solution.temperature, action, minimum, "limited-memory, then newton", tolerance)
 
 
-def hessian_is_affordable(problem: Problem, layout: Layout) -> bool:
-    """Whether Newton's method is worth its exact Hessian here."""
-    return _hessian_operations(problem, layout) <= NEWTON_OPERATIONS
+@jax.jit
+def _hessian_from_pairs(action: Action, vector: jax.Array) -> jax.Array:
+    return action.derivatives(vector)[2]
 
 
-def _hessian_operations(problem: Problem, layout: Layout) -> float:
-    return math.inf if problem.pairs is None else _operations(problem.pairs.shape[0], problem.pairs.shape[1], layout)
-
-
-def _operations(pairs: int, size: int, layout: Layout) -> float:
-    """Operations for the exact Hessian: one P³ product per pair, all traces of two, and second derivatives of U."""
-    return 2.0 * pairs * size**2 * (size + pairs) + 20.0 * layout.count * layout.blocks[0].rows ** 3
-
-
-@partial(jax.jit, static_argnames=("layout", "method"))
-def minimise_from(
-    problem: Problem, layout: Layout, setting: Setting, start: Any, tolerance: float, max_steps: int, method: str
-) -> Minimum:
-    """Search by one method from a start, compiled once per shape."""
-    search = newton if method == "newton" else limited_memory
-    return search(problem, layout, setting, jnp.asarray(start), tolerance=tolerance, max_steps=max_steps)
-
-
-@partial(jax.jit, static_argnames=("layout",))
-def _hessian_from_pairs(vector: jax.Array, problem: Problem, layout: Layout, setting: Setting) -> jax.Array:
-    return action_derivatives(vector, problem, layout, setting)[2]
-
-
-@partial(jax.jit, static_argnames=("layout",))
-def _values(vector: jax.Array, problem: Problem, layout: Layout, setting: Setting) -> tuple:
-    factors = gram_factors(whitened_blocks(vector, layout), layout, setting.scales)
-    factors = [output_first(factor, layout.outputs) for factor in factors]
-    total = action(vector, problem, layout, setting)
-    evidence = log_evidence(total, problem.observations, layout, setting)
-    return [factor @ factor.T for factor in factors], total, entropy(vector, layout, setting), evidence
+@eqx.filter_jit
+def _values(action: Action, vector: jax.Array, minimum: bool) -> tuple:
+    """v, F_1, all U, S, S − E and ln p(y); at a minimum v moves with the action."""
+    if minimum:
+        vector = stationary(action, vector)
+        total = stationary_value(action, vector)
+    else:
+        total = action(vector)
+    factors = action.factors(vector)
+    grams = [factor @ factor.T for factor in factors]
+    return vector, factors[0], grams, total, action.entropy(vector), action.log_evidence(total)
 
 
 def solution_at(
-    arch: Architecture, temperature: float, problem: Problem, minimum: Minimum, method: str, tolerance: float
+    arch: Architecture, temperature: Any, action: Action, minimum: Minimum, method: str, tolerance: float
 ) -> Solution:
     """The record of where a search ended."""
-    grams, total, disorder, evidence = _values(minimum.vector, problem, arch.layout, Setting.of(arch, temperature))
-    largest = max(arch.widths)
-    norm = float(minimum.gradient_norm)
-    curvature, gain = (
-        None if np.isnan(part) else float(part) for part in (minimum.smallest_curvature, minimum.remaining_gain)
+    found = _values(action, jnp.asarray(minimum.vector), method != "limit")
+    vector, factor, grams, total, disorder, evidence = numbers(found)
+    norm, curvature, gain, evaluations = numbers(
+        (minimum.gradient_norm, minimum.smallest_curvature, minimum.remaining_gain, minimum.evaluations)
     )
     # At small width and temperature curvatures differ by orders of magnitude, and rounding in the stiff directions
     # alone exceeds the tolerance: a minimum that a Newton step cannot lower beyond rounding is found all the same.
-    found = norm <= tolerance or (gain is not None and gain <= ROUNDING)
-    minimal = curvature is None or curvature > 0
+    # What is not known is NaN, which compares as false.
+    finite = jnp.isfinite(total) if traced(total) else np.isfinite(total)
+    converged = finite & ((norm <= tolerance) | (gain <= ROUNDING)) & ((curvature > 0) | (curvature != curvature))
+    largest = max(arch.widths)
     return Solution(
         architecture=arch,
         temperature=temperature,
-        order_parameter=np.asarray(grams[0]),
-        problem=problem,
-        order_parameters=tuple(np.asarray(gram) for gram in grams),
-        action=float(total) / largest,
-        energy=float(total - disorder) / largest,
-        entropy=float(disorder) / largest,
-        log_evidence=float(evidence),
-        converged=bool(np.isfinite(total)) and found and minimal,
-        stats=Stats(method, problem.form, int(minimum.evaluations), norm, curvature, gain),
-        vector=np.asarray(minimum.vector),
+        order_parameter=grams[0],
+        factor=factor,
+        problem=action.problem,
+        order_parameters=tuple(grams),
+        action=total / largest,
+        energy=(total - disorder) / largest,
+        entropy=disorder / largest,
+        log_evidence=evidence,
+        converged=numbers(converged),
+        stats=Stats(method, action.problem.form, evaluations, norm, _if_known(curvature), _if_known(gain)),
+        vector=vector,
     )
+
+
+def _if_known(number: Any) -> Any:
+    return None if not traced(number) and np.isnan(number) else number
 
 
 def _overflow(solution: Solution) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import equinox as eqx
 import numpy as np
 
-from .._validation import fail, one_of, true_or_false
+from .._validation import fail, one_of, traced, true_or_false
 from .network import Architecture, checked_architecture
 from .order import gram_matrix
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     import xarray
 
 
-@dataclass(frozen=True, eq=False)
-class HeadScores:
+class HeadScores(eqx.Module):
     """One number per head.
 
     Fields:
@@ -32,13 +31,14 @@ class HeadScores:
         (1.0, 0.25, [(0, 0), (0, 1)])
     """
 
-    labels: tuple[tuple[int, int], ...]
+    labels: tuple[tuple[int, int], ...] = eqx.field(static=True)
     values: np.ndarray
 
     def __getitem__(self, label: tuple[int, int]) -> float:
         if label not in self.labels:
             raise fail("head", label, f"one of {', '.join(map(str, self.labels))}")
-        return float(self.values[self.labels.index(label)])
+        value = self.values[self.labels.index(label)]
+        return value if traced(value) else float(value)
 
     def ascending(self) -> list[tuple[int, int]]:
         """Heads from the lowest score (the first to prune) to the highest."""
@@ -115,14 +115,14 @@ def head_scores(arch: Architecture, order_parameter: Any, *, normalise: bool = T
     """
     checked_architecture(arch)
     normalise = true_or_false("normalise", normalise)
-    gram = np.abs(gram_matrix("order_parameter", order_parameter, arch.order_sizes[0]))
+    gram = abs(gram_matrix("order_parameter", order_parameter, arch.order_sizes[0]))
     heads_of_path = np.tile(arch.path_heads(), (arch.outputs, 1))
-    values = []
-    for layer, head in head_labels(arch):
-        without = heads_of_path[:, layer] != head
-        values.append(gram.sum() - gram[np.ix_(without, without)].sum())
-    scores = np.array(values)
-    return HeadScores(head_labels(arch), scores / scores.max() if normalise and scores.max() > 0 else scores)
+    used = np.stack([heads_of_path[:, layer] == head for layer, head in head_labels(arch)]).astype(float)
+    # All pairs, less those in which neither path uses the head.
+    scores = gram.sum() - (((1 - used) @ gram) * (1 - used)).sum(axis=1)
+    if normalise and (traced(scores) or scores.max() > 0):
+        scores = scores / scores.max()
+    return HeadScores(head_labels(arch), scores)
 
 
 def path_scores(arch: Architecture, order_parameter: Any, *, kind: str = "diagonal") -> np.ndarray:
@@ -136,5 +136,5 @@ def path_scores(arch: Architecture, order_parameter: Any, *, kind: str = "diagon
     checked_architecture(arch)
     one_of("kind", kind, ("diagonal", "row"))
     gram = gram_matrix("order_parameter", order_parameter, arch.order_sizes[0])
-    rows = np.diagonal(gram) if kind == "diagonal" else np.abs(gram).sum(axis=1)
+    rows = gram.diagonal() if kind == "diagonal" else abs(gram).sum(axis=1)
     return rows.reshape(arch.outputs, -1).sum(axis=0)

@@ -14,9 +14,9 @@ import numpy as np
 from .._validation import fail, real_array
 from ._entries import attention_of_layers
 from .network import Architecture, Weights, check_heads, checked_architecture, network_output
-from .paths import PathFeatures, checked_features
+from .paths import PathFeatures
 from .posterior import Posterior, batch_numbers, prediction_from_batches
-from .predictor import CHUNK, Prediction
+from .predictor import CHUNK, Prediction, check_same_paths
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +47,13 @@ class WeightPosterior(Posterior):
         """f of every draw for new examples, [chain, draw, example] (and output)."""
         return self._by_chain(np.concatenate(list(self._outputs(features)), axis=1))
 
+    def path_readout(self) -> np.ndarray:
+        """The mean over draws of the readout of every path, [path, feature] (and output)."""
+        mean = (
+            self._path_coefficients().mean(axis=(0, 1)).reshape(self.architecture.outputs, self.architecture.paths, -1)
+        )
+        return mean[0] if self.architecture.outputs == 1 else mean.transpose(1, 2, 0)
+
     def predict_tokens(self, x: Any, attention: Sequence[Any]) -> Prediction:
         """`predict` from tokens [example, token, feature] and attention; the only way with layer norm."""
         if not self.layer_norm:
@@ -61,22 +68,19 @@ class WeightPosterior(Posterior):
 
     def _outputs(self, features: PathFeatures) -> Iterator[np.ndarray]:
         """Pieces [draw, example, output] of f, all chains in one row."""
-        coefficients, arch = self.coefficients, self.architecture
-        if coefficients is None:
-            raise fail("features", "attentioned inputs", "tokens, through predict_tokens: layer norm has no paths")
+        coefficients, arch = self._path_coefficients(), self.architecture
         width = coefficients.shape[-1]
-        checked_features("features", features)
-        if (features.paths, features.token_width) != (arch.paths, width):
-            raise fail(
-                "features",
-                f"{features.paths} paths of token width {features.token_width}",
-                f"{arch.paths} paths of token width {width}, as in training",
-            )
+        check_same_paths(features, arch.paths, width)
         flat = coefficients.reshape(-1, arch.paths * width)
         size = max(1, CHUNK // (len(flat) + arch.paths * width))
         for start in range(0, features.examples, size):
             piece = np.asarray(features.values[start : start + size]).reshape(-1, arch.paths * width)
             yield (flat @ piece.T).reshape(-1, arch.outputs, len(piece)).transpose(0, 2, 1)
+
+    def _path_coefficients(self) -> np.ndarray:
+        if self.coefficients is None:
+            raise fail("features", "attentioned inputs", "tokens, through predict_tokens: layer norm has no paths")
+        return self.coefficients
 
     def _token_outputs(self, x: Any, attention: Sequence[Any]) -> Iterator[np.ndarray]:
         x, layers = checked_tokens(self.architecture, x, attention)

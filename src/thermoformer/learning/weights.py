@@ -20,11 +20,10 @@ import numpy as np
 from .._keys import KeyLike, as_key
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, labels_for, one_of, positive_integer, positive_number, true_or_false
-from .action import Setting
+from .action import Action
 from .exact import mode_crossings
 from .gibbs import GibbsSweep
 from .kernels import choose_form, prepare
-from .layout import Layout
 from .network import READOUTS, Architecture, Weights, checked_architecture, network_output, prior_weights
 from .path_network import PathData, completed_coefficients, path_data, row_scales, scaled_path_vectors, scaled_weights
 from .paths import PathFeatures, checked_features, checked_labels
@@ -331,12 +330,9 @@ def _sample_on_paths(
     problem = prepare(arch, features, y)
     sweep = GibbsSweep(data, problem) if plan.method == "gibbs" else None
     observed, stats = plan.run(data, sweep, data.features.shape[2], run_key, progress)
-    layout = Layout.at_finite_width(arch.heads, arch.outputs, arch.skip, arch.widths)
-    if layout.narrow:
-        setting = Setting.of(arch, plan.temperature)
-        stats = stats._replace(
-            crossings=mode_crossings(problem, layout, setting, plan.key, observed["order_parameter"])
-        )
+    action = Action.at_finite_width(arch, problem, plan.temperature)
+    if action.layout.narrow:
+        stats = stats._replace(crossings=mode_crossings(action, plan.key, observed["order_parameter"]))
     coefficients = observed["coefficients"]
     if basis is not None:
         coefficients = completed_coefficients(
