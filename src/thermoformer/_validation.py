@@ -104,7 +104,7 @@ def positive_number(name: str, value: Any) -> float:
     """One finite number above zero."""
     number = _number(name, value)
     if not traced(number) and not 0 < number < np.inf:
-        raise fail(name, number, "a finite number above 0")
+        raise fail(name, number, "a number above 0")
     return number
 
 
@@ -116,7 +116,7 @@ def _number(name: str, value: Any) -> float:
             return value if traced(value) else float(value)
     except (TypeError, ValueError) as error:
         raise fail(name, repr(value), "one number") from error
-    raise fail(name, repr(value), "one number")
+    raise fail(name, f"shape {np.shape(value)}" if traced(value) else repr(value), "one number")
 
 
 def positive_integer(name: str, value: Any) -> int:

@@ -46,9 +46,9 @@ CASES = {
     "half a head": (lambda: Architecture((1.5,), 10), "heads: got 1.5; expected a whole number"),
     "width zero": (lambda: Architecture((2,), 0), "widths: got 0; expected a whole number, 1 or more"),
     "widths by layer": (lambda: Architecture((2,), (3, 4, 5)), "widths: got 3 numbers; expected one number or 2"),
-    "variance zero": (lambda: Architecture((2,), 5, 0.0), "variances: got 0.0; expected a finite number above 0"),
+    "variance zero": (lambda: Architecture((2,), 5, 0.0), "variances: got 0.0; expected a number above 0"),
     "variances": (lambda: Architecture((2,), 5, (1, 1)), "variances: got 2 numbers; expected one number or 3"),
-    "variance NaN": (lambda: Architecture((2,), 5, np.nan), "variances: got nan; expected a finite number above 0"),
+    "variance NaN": (lambda: Architecture((2,), 5, np.nan), "variances: got nan; expected a number above 0"),
     "outputs": (lambda: Architecture((2,), 5, outputs=0), "outputs: got 0; expected a whole number, 1 or more"),
     "skip": (lambda: Architecture((2,), 5, skip=1), "skip: got 1; expected True or False"),
     "skips with unequal widths": (

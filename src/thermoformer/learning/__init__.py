@@ -15,6 +15,7 @@ from .heads import (
     random_attention,
     uniform_attention,
 )
+from .influence import Influence, influence
 from .network import Architecture, Weights, forward, prior_weights
 from .network_files import load_network, save_network
 from .order import effective_path_weights, order_parameter_from_weights
@@ -48,6 +49,7 @@ __all__ = [
     "Distance",
     "EvidenceChoice",
     "HeadScores",
+    "Influence",
     "OrderPosterior",
     "PathFeatures",
     "Posterior",
@@ -74,6 +76,7 @@ __all__ = [
     "given_attention",
     "gradient_importance",
     "head_scores",
+    "influence",
     "join_heads",
     "label_alignment",
     "load_network",

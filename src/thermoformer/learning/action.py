@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -146,7 +147,7 @@ class Action(eqx.Module):
 
     def minimise(self, start: Any, tolerance: Any, max_steps: Any, method: str) -> Minimum:
         """A minimum of S from a start; gradient, curvature and gain are of S over its scale, value and Hessian of S."""
-        return _minimise(jax.lax.stop_gradient(self), jax.lax.stop_gradient(start), tolerance, max_steps, method)
+        return _minimise(self, start, tolerance, max_steps, method)
 
     def least_entropy(self) -> Array:
         """The entropy at R = I, its smallest value: the prior's own normalisation to leading order."""
@@ -207,9 +208,14 @@ def _stationary_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
         return jax.jvp(jax.grad(action.reachable), (vector,), (direction,))[1]
 
     curvature = action.entropy_derivatives(vector)[2]
-    solved, _ = jax.scipy.sparse.linalg.cg(
-        curve, slope_change, tol=SOLVE_TOLERANCE, maxiter=SOLVE_STEPS, M=lambda direction: direction / curvature
-    )
+
+    def conjugate_gradients(matrix: Callable, right: Array) -> Array:
+        return jax.scipy.sparse.linalg.cg(
+            matrix, right, tol=SOLVE_TOLERANCE, maxiter=SOLVE_STEPS, M=lambda direction: direction / curvature
+        )[0]
+
+    # JAX cannot transpose its `cg` where only the right side changes; this it can.
+    solved = jax.lax.custom_linear_solve(curve, slope_change, conjugate_gradients, symmetric=True)
     return vector, -solved
 
 
@@ -229,8 +235,9 @@ def _stationary_value_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
 
 @partial(jax.jit, static_argnames=("method",))
 def _minimise(action: Action, start: Any, tolerance: Any, max_steps: Any, method: str) -> Minimum:
-    """Compiled once per shape."""
-    scale, start = action.scale, jnp.asarray(start)
+    """Compiled once per shape. The search has no derivatives of its own: `stationary` gives them to where it ends."""
+    action, start = jax.lax.stop_gradient((action, jnp.asarray(start)))
+    scale = action.scale
     if method == "newton":
         found = newton(
             lambda vector: jax.tree.map(lambda part: part / scale, action.derivatives(vector)),

@@ -76,7 +76,7 @@ class Problem(eqx.Module):
         return self.observations - self.labels.shape[0]
 
 
-def prepare(arch: Architecture, features: PathFeatures, labels: np.ndarray, form: str = "auto") -> Problem:
+def prepare(arch: Architecture, features: PathFeatures, labels: Number, form: str = "auto") -> Problem:
     """Reduce, rotate and scale the training data, and choose the form of the kernel.
 
     Arguments:
@@ -94,8 +94,9 @@ def prepare(arch: Architecture, features: PathFeatures, labels: np.ndarray, form
     y = jnp.asarray(labels).reshape(features.examples, outputs)
     if form == "pairs":
         return _in_pairs(features.values, scale, y)
-    # How many features are left is known only from numbers.
-    basis = None if traced(features.values) else feature_basis(features.values)
+    # How many features are left is known only from numbers, which features may be though the rest is traced.
+    with jax.ensure_compile_time_eval():
+        basis = None if traced(features.values) else feature_basis(features.values)
     reduced = _project(features.values, scale, basis)
     examples, width, paths = reduced.shape
     if automatic:
@@ -108,7 +109,7 @@ def prepare(arch: Architecture, features: PathFeatures, labels: np.ndarray, form
     return Problem(reduced, pairs, y.T.ravel(), rest, basis, examples, form, outputs)
 
 
-def feature_scales(arch: Architecture, token_width: int) -> np.ndarray:
+def feature_scales(arch: Architecture, token_width: int) -> Any:
     """σ0/√N0 ∏ 1/√H_l along each path, [1, path, 1]: what turns raw ξ into features whose inner products make K."""
     return (arch.deviations[0] / math.sqrt(token_width) * arch.path_scales)[None, :, None]
 

@@ -33,6 +33,24 @@ class NewExamples(eqx.Module):
     cross: Float[Array, "pair both"]
     own: Float[Array, "pair new"]
 
+    def kernel(self, problem: Problem, factor: Float[Array, "row column"]) -> Float[Array, "row both"]:
+        """K(U) between training rows and new examples, given U = FFᵀ, [row, output · new]."""
+        outputs, count = problem.outputs, self.own.shape[1]
+        cross = jnp.matmul(_gram_by_output(problem, factor), self.cross, precision=MATMUL_PRECISION)
+        return cross.reshape(outputs, outputs, -1, count).transpose(0, 2, 1, 3).reshape(len(problem.labels), -1)
+
+    def prior(self, problem: Problem, factor: Float[Array, "row column"]) -> Float[Array, "output new"]:
+        """K(U) of each new example with itself, for every output."""
+        by_output = _gram_by_output(problem, factor)[:: problem.outputs + 1]
+        return jnp.matmul(by_output, self.own, precision=MATMUL_PRECISION)
+
+
+def _gram_by_output(problem: Problem, factor: Array) -> Float[Array, "outputs pair"]:
+    """U as rows for two outputs each, [output · output', path · path']."""
+    paths, outputs = problem.features.shape[2], problem.outputs
+    gram = jnp.matmul(factor, factor.T, precision=MATMUL_PRECISION)
+    return gram.reshape(outputs, paths, outputs, paths).transpose(0, 2, 1, 3).reshape(outputs**2, paths**2)
+
 
 def new_examples(arch: Architecture, features: PathFeatures, problem: Problem) -> Iterator[NewExamples]:
     """New examples, checked, in pieces that bound the memory."""
@@ -57,15 +75,9 @@ def moments(
     problem: Problem, new: NewExamples, factor: Float[Array, "row column"], temperature: float | Array
 ) -> tuple[Float[Array, "output new"], Float[Array, "output new"]]:
     """Mean and variance of the output for new examples, given U = FFᵀ (learning §4); differentiable in F."""
-    paths, outputs = problem.features.shape[2], problem.outputs
-    count = new.own.shape[1]
-    gram = jnp.matmul(factor, factor.T, precision=MATMUL_PRECISION)
-    by_output = gram.reshape(outputs, paths, outputs, paths).transpose(0, 2, 1, 3).reshape(outputs**2, paths**2)
-    cross = jnp.matmul(by_output, new.cross, precision=MATMUL_PRECISION)
-    cross = cross.reshape(outputs, outputs, -1, count).transpose(0, 2, 1, 3).reshape(len(problem.labels), -1)
-    prior = jnp.matmul(by_output[:: outputs + 1], new.own, precision=MATMUL_PRECISION)
+    cross, prior = new.kernel(problem, factor), new.prior(problem, factor)
     cholesky = jnp.linalg.cholesky(kernel(problem, factor) + temperature * jnp.eye(len(problem.labels)))
     white = jsl.solve_triangular(cholesky, cross, lower=True)
     mean = jsl.solve_triangular(cholesky, problem.labels, lower=True) @ white
     explained = jnp.sum(white**2, axis=0)
-    return mean.reshape(outputs, count), prior - explained.reshape(outputs, count)
+    return mean.reshape(prior.shape), prior - explained.reshape(prior.shape)

@@ -341,7 +341,8 @@ def _output_axis(arch: Architecture) -> tuple[int, ...]:
 
 
 def _broadcast(name: str, value: Any, length: int, meaning: str) -> tuple:
-    values = (value,) * length if np.ndim(value) == 0 else tuple(value)
+    several = isinstance(value, (tuple, list)) or np.ndim(value) > 0
+    values = tuple(value) if several else (value,) * length
     if len(values) != length:
         raise fail(name, f"{len(values)} numbers", f"one number or {length}: {meaning}")
     return values

@@ -102,8 +102,8 @@ def whitened_vector(arch: Architecture, order_parameters: Sequence[Any]) -> np.n
     return np.concatenate(parts)
 
 
-def gram_matrix(name: str, value: Any, size: int, *, strictly: bool = False) -> np.ndarray:
-    """A symmetric positive (semi)definite matrix of the given size, checked."""
+def gram_matrix(name: str, value: Any, size: int, *, strictly: bool = False) -> Any:
+    """A symmetric positive (semi)definite matrix of the given size, checked; of a traced one its shape."""
     gram = real_array(name, value, ("path", "path"))
     if gram.shape != (size, size):
         raise fail(name, f"shape {gram.shape}", f"({size}, {size})")

@@ -163,7 +163,7 @@ class Predictor(eqx.Module, PathSum):
         check_same_paths(features, self.architecture.paths, self.problem.token_width)
         factor = jnp.asarray(self.factor)
         state = posterior_state(self.problem, factor, self.temperature)
-        if self._counts and not traced(state) and not np.isfinite(state[2]).all():
+        if not traced(state) and self._counts and not np.isfinite(state[2]).all():
             raise singular_kernel(self.temperature)
         pieces = [
             predict_rows(self.problem, factor, piece, *state)

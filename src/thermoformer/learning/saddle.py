@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -189,9 +190,9 @@ def gaussian_process(
     y = checked_labels(arch, features, labels)
     temperature = nonnegative_number("temperature", temperature)
     problem, _ = ready_search(arch, features, y, temperature, form, "auto")
-    unknown = np.array(np.nan)
-    nothing = Minimum(np.zeros(arch.parameters), np.zeros(()), unknown, np.array(0), unknown, unknown)
-    solution = solution_at(arch, temperature, Action.of(arch, problem, temperature), nothing, "limit", TOLERANCE)
+    nothing: Any = (np.zeros(arch.parameters), 0.0, np.nan, 0, np.nan, np.nan)
+    action = Action.of(arch, problem, temperature)
+    solution = solution_at(arch, temperature, action, Minimum(*nothing), "limit", TOLERANCE)
     if not traced(solution) and not np.isfinite(solution.energy):
         raise singular_kernel(temperature)
     return solution
@@ -273,8 +274,8 @@ def _hessian_from_pairs(action: Action, vector: jax.Array) -> jax.Array:
     return action.derivatives(vector)[2]
 
 
-@eqx.filter_jit
-def _values(action: Action, vector: jax.Array, minimum: bool) -> tuple:
+@partial(jax.jit, static_argnames=("minimum",))
+def _values(action: Action, vector: Any, minimum: bool) -> tuple:
     """v, F_1, all U, S, S − E and ln p(y); at a minimum v moves with the action."""
     if minimum:
         vector = stationary(action, vector)
@@ -290,7 +291,7 @@ def solution_at(
     arch: Architecture, temperature: Any, action: Action, minimum: Minimum, method: str, tolerance: float
 ) -> Solution:
     """The record of where a search ended."""
-    found = _values(action, jnp.asarray(minimum.vector), method != "limit")
+    found = _values(action, minimum.vector, minimum=method != "limit")
     vector, factor, grams, total, disorder, evidence = numbers(found)
     norm, curvature, gain, evaluations = numbers(
         (minimum.gradient_norm, minimum.smallest_curvature, minimum.remaining_gain, minimum.evaluations)

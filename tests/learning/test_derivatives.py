@@ -1,0 +1,215 @@
+"""jit, vmap and derivatives through the public functions, against finite differences and loops."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import small_problem
+
+from thermoformer.learning import (
+    Architecture,
+    PathFeatures,
+    attention_from_logits,
+    bilinear_attention,
+    gaussian_predictor,
+    gaussian_process,
+    head_scores,
+    one_loop,
+    path_scores,
+    query_key_attention,
+    solve,
+    uniform_attention,
+)
+
+NETWORKS = {
+    "plain": Architecture((2, 2), 8, (0.8, 1.2, 0.9, 1.1)),
+    "skips": Architecture((1, 1), 8, (0.8, 1.2, 0.9, 1.1), skip=True),
+    "outputs": Architecture((2,), 8, (0.8, 1.2, 0.9), outputs=2),
+}
+# (network, form): the dual form is that of more examples than features of all paths.
+CASES = [("plain", "pairs"), ("plain", "features"), ("plain", "dual"), ("skips", "pairs"), ("outputs", "features")]
+
+
+def problem_of(arch: Architecture, form: str, seed: int = 0) -> dict[str, jax.Array]:
+    """What a solution depends on, all of it as numbers that can change."""
+    generator = np.random.default_rng(seed)
+    examples, width = (30, 3) if form == "dual" else (14, 6)
+    return {
+        "temperature": jnp.asarray(0.3),
+        "variances": jnp.asarray(arch.variances),
+        "labels": jnp.asarray(generator.normal(size=(examples, arch.outputs))),
+        "tokens": jnp.asarray(generator.normal(size=(examples + 4, 5, width))),
+        "logits": jnp.asarray(generator.normal(size=(len(arch.heads), examples + 4, max(arch.heads), 5, 5))),
+    }
+
+
+def numbers_of(arch: Architecture, form: str, given: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Evidence, order parameter, predictions and contributions of paths, all from public functions."""
+    attention = [
+        attention_from_logits(layer[:, :heads]) for layer, heads in zip(given["logits"], arch.heads, strict=True)
+    ]
+    features = PathFeatures.from_attention(given["tokens"], attention, skip=arch.skip)
+    training = len(given["labels"])
+    labels = given["labels"] if arch.outputs > 1 else given["labels"][:, 0]
+    network = arch.replace(variances=tuple(given["variances"]))
+    solution = solve(network, features[:training], labels, temperature=given["temperature"], form=form, tolerance=1e-13)
+    prediction = solution.predict(features[training:])
+    return {
+        "evidence": solution.log_evidence,
+        "energy": solution.energy,
+        "order parameter": solution.order_parameter,
+        "mean": prediction.mean,
+        "variance": prediction.variance,
+        "paths": solution.path_contributions(features[training:]),
+    }
+
+
+def slope(function, given, direction, step: float = 1e-3):
+    """The derivative along a direction by central differences of fourth order."""
+
+    def at(size: float):
+        return function(jax.tree.map(lambda one, other: one + size * other, given, direction))
+
+    ends = [at(size * step) for size in (-2, -1, 1, 2)]
+    return jax.tree.map(lambda a, b, c, d: (a - 8 * b + 8 * c - d) / (12 * step), *ends)
+
+
+@pytest.mark.parametrize(("name", "form"), CASES, ids=[" ".join(case) for case in CASES])
+def test_derivatives_against_finite_differences(name, form):
+    arch = NETWORKS[name]
+    given, generator = problem_of(arch, form), np.random.default_rng(1)
+    function = jax.jit(lambda given: numbers_of(arch, form, given))
+    push = jax.jit(lambda given, direction: jax.jvp(function, (given,), (direction,))[1])
+    for changed in given:
+        direction = jax.tree.map(jnp.zeros_like, given)
+        direction[changed] = jnp.asarray(generator.normal(size=given[changed].shape)) * (
+            0.1 if changed in ("temperature", "variances") else 1.0
+        )
+        found, expected = push(given, direction), slope(function, given, direction)
+        for part, value in found.items():
+            size = np.abs(expected[part]).max()
+            assert size > 1e-6, part
+            np.testing.assert_allclose(value, expected[part], atol=1e-6 * size, rtol=0, err_msg=f"{part}, {changed}")
+
+
+@pytest.mark.parametrize("form", ["pairs", "features"])
+def test_reverse_mode_is_forward_mode(form):
+    """Of one number with respect to everything at once, which is what an optimiser asks for."""
+    arch = NETWORKS["plain"]
+    given = problem_of(arch, form)
+
+    def score(given):
+        found = numbers_of(arch, form, given)
+        return found["evidence"] + jnp.sum(found["mean"] ** 2) + jnp.sum(found["order parameter"])
+
+    backwards = jax.jit(jax.grad(score))(given)
+    direction = jax.tree.map(lambda leaf: jnp.cos(jnp.arange(leaf.size, dtype=float)).reshape(leaf.shape), given)
+    along = jax.jit(lambda: jax.jvp(score, (given,), (direction,))[1])()
+    products = jax.tree.map(lambda one, other: jnp.sum(one * other), backwards, direction)
+    assert float(sum(products.values())) == pytest.approx(float(along), rel=1e-9)
+
+
+def test_second_derivative_of_the_evidence():
+    arch, features, labels = small_problem((2, 2))
+
+    def evidence(temperature):
+        return solve(arch, features, labels, temperature=temperature, tolerance=1e-13).log_evidence
+
+    expected = slope(jax.jit(jax.grad(evidence)), jnp.asarray(0.1), jnp.asarray(1.0))
+    assert float(jax.jit(jax.grad(jax.grad(evidence)))(0.1)) == pytest.approx(float(expected), rel=1e-7)
+
+
+def test_derivatives_of_the_correction_and_of_the_limit():
+    arch, features, labels = small_problem((2,), examples=12, token_width=4)
+
+    def numbers(temperature):
+        corrected = one_loop(solve(arch, features, labels, temperature=temperature, tolerance=1e-13))
+        limit = gaussian_process(arch, features, labels, temperature=temperature)
+        fixed = gaussian_predictor(
+            arch, features, labels, order_parameter=corrected.saddle.order_parameter, temperature=temperature
+        )
+        predictions = [one.predict(features) for one in (corrected, limit, fixed)]
+        return [
+            corrected.log_evidence,
+            corrected.order_parameter,
+            corrected.path_contributions(features),
+            limit.log_evidence,
+            [(one.mean, one.variance) for one in predictions],
+        ]
+
+    function = jax.jit(numbers)
+    found = jax.jit(jax.jacfwd(numbers))(0.2)
+    expected = slope(function, jnp.asarray(0.2), jnp.asarray(1.0))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6 * np.abs(other).max(), rtol=0)
+
+
+def test_vmap_is_a_loop():
+    arch, features, labels = small_problem((2, 2))
+    temperatures = np.array([0.05, 0.1, 0.4])
+
+    def numbers(temperature, labels):
+        solution = solve(arch, features, labels, temperature=temperature, tolerance=1e-12)
+        return solution.log_evidence, solution.order_parameter, solution.predict(features).mean, solution.converged
+
+    flipped = np.stack([labels, -labels, np.roll(labels, 3)])
+    together = jax.vmap(numbers)(temperatures, flipped)
+    for index, (temperature, y) in enumerate(zip(temperatures, flipped, strict=True)):
+        for one, other in zip(together, numbers(float(temperature), y), strict=True):
+            np.testing.assert_allclose(one[index], other, rtol=1e-12, atol=1e-12)
+
+
+def test_solutions_go_through_jit_and_vmap():
+    arch, features, labels = small_problem((2, 2))
+    solutions = jax.vmap(lambda temperature: solve(arch, features, labels, temperature=temperature))(
+        jnp.array([0.1, 0.2])
+    )
+    assert solutions.order_parameter.shape == (2, 4, 4) and solutions.converged.all()
+    alone = solve(arch, features, labels, temperature=0.2)
+    np.testing.assert_allclose(solutions.vector[1], alone.vector, atol=1e-9)
+    means = jax.jit(lambda solution, features: solution.predict(features).mean)(alone, features)
+    np.testing.assert_allclose(means, alone.predict(features).mean, rtol=1e-12)
+
+
+def test_attention_and_scores_are_traced():
+    generator = np.random.default_rng(0)
+    x, weights = generator.normal(size=(3, 4, 5)), generator.normal(size=(2, 5, 5))
+    queries, keys = generator.normal(size=(2, 2, 3, 5))
+    np.testing.assert_allclose(
+        jax.jit(bilinear_attention)(x, weights), bilinear_attention(x, weights), rtol=1e-12, atol=1e-15
+    )
+    np.testing.assert_allclose(
+        jax.jit(query_key_attention)(x, queries, keys), query_key_attention(x, queries, keys), rtol=1e-12, atol=1e-15
+    )
+    assert jax.vmap(uniform_attention)(x[:, None]).shape == (3, 1, 1, 4, 4)
+    arch = Architecture((2,), 10)
+    gram = np.array([[2.0, 0.5], [0.5, 1.0]])
+    np.testing.assert_allclose(
+        jax.jit(lambda u: head_scores(arch, u).values)(gram), head_scores(arch, gram).values, rtol=1e-14
+    )
+    np.testing.assert_allclose(jax.jit(lambda u: path_scores(arch, u))(gram), path_scores(arch, gram), rtol=1e-14)
+
+
+def test_bad_shapes_are_refused_while_traced():
+    arch, features, labels = small_problem((2, 2))
+    with pytest.raises(ValueError, match="labels: got 29 labels; expected 30, one per example"):
+        jax.jit(lambda y: solve(arch, features, y, temperature=0.1).log_evidence)(labels[1:])
+    with pytest.raises(ValueError, match=r"temperature: got shape \(2,\); expected one number"):
+        jax.jit(lambda t: solve(arch, features, labels, temperature=t).log_evidence)(np.ones(2))
+
+
+def test_a_solution_to_start_from():
+    arch, features, labels = small_problem((2, 2))
+    near = solve(arch.replace(widths=12), features, labels, temperature=0.1)
+    cold, warm = (solve(arch, features, labels, temperature=0.1, start=start) for start in (None, near))
+    np.testing.assert_allclose(warm.order_parameter, cold.order_parameter, atol=1e-7)
+    assert warm.stats.evaluations < cold.stats.evaluations
+    again = solve(arch, features, labels, temperature=0.1, start=cold)
+    assert again.stats.evaluations == 1
+    with pytest.raises(ValueError, match="start: got an array of shape .*; expected a Solution"):
+        solve(arch, features, labels, temperature=0.1, start=cold.vector)
+    other, more, y = small_problem((3,))
+    with pytest.raises(ValueError, match="start: got a solution of .*; expected one with the heads, outputs and skips"):
+        solve(other, more, y, temperature=0.1, start=cold)
