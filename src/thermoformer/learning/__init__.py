@@ -21,7 +21,7 @@ from .network_files import load_network, save_network
 from .order import effective_path_weights, order_parameter_from_weights
 from .paths import PathFeatures, path_attention
 from .posterior import Posterior
-from .predictor import Prediction, Predictor, gaussian_predictor, label_alignment
+from .predictor import PathSum, Prediction, Predictor, gaussian_predictor, label_alignment
 from .pruning import (
     PruningCurve,
     gradient_importance,
@@ -52,6 +52,7 @@ __all__ = [
     "Influence",
     "OrderPosterior",
     "PathFeatures",
+    "PathSum",
     "Posterior",
     "Prediction",
     "Predictor",

@@ -1,4 +1,4 @@
-"""Influence: how much each training example, label, path and head moves a prediction."""
+"""Influence: how much each training example, label, path and head changes a prediction."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ class Influence(eqx.Module):
     With several outputs an output axis follows that of the new examples, and the labels of an example have one too.
 
     Fields:
-        labels: ∂mean/∂y, the slope with respect to each training label, [new, example]; U answers to the label.
-        examples: mean without the training example less the mean with it, [new, example]. Exact at fixed U; how U
-            answers is one step of Newton's method, which is not exact.
-        paths: mean without the path less the mean with it, [new, path]: −c_π, nothing else changed.
-        heads: the same for all paths through a head, [new, head], in the order of `head_labels`.
+        labels: the derivative ∂mean/∂y with respect to each training label, [new, example]. It includes the response
+            of U.
+        examples: the mean without the training example minus the mean with it, [new, example]. It is exact at fixed
+            U; the response of U is approximated by one Newton step.
+        paths: the mean without the path minus the mean with it, [new, path]. This is −c_π: nothing is solved again.
+        heads: the same for all paths that use a head, [new, head], in the order of `head_labels`.
         head_labels: (layer, head) of each head, counted from 0.
     """
 
@@ -64,8 +65,8 @@ def influence(solution: Solution, features: PathFeatures) -> Influence:
     """How much each training label, training example, path and head moves the mean output for new examples.
 
     Arguments:
-        solution: a minimum of the action, or the limit of infinite width, where U answers to nothing; with the kernel
-            in the form "pairs" or "features", whose rows are training examples.
+        solution: a result of `solve` or `gaussian_process` (where U is fixed) with the kernel in the form "pairs" or
+            "features". The dual form keeps no row per training example.
         features: the attentioned inputs of the new examples.
 
     Example:
@@ -105,7 +106,7 @@ def _of_training(action: Action, vector: jax.Array, new: NewExamples, moves: boo
     labels = action.problem.labels
 
     def slope_of(values: jax.Array) -> jax.Array:
-        """The mean [output, new] as a function of the labels, U among what they decide."""
+        """The mean [output, new] as a function of the labels, on which U depends too."""
         moved = eqx.tree_at(lambda one: one.problem.labels, action, values)
         at = stationary(moved, vector) if moves else vector
         return _state(moved, at, new)[0]
@@ -138,7 +139,7 @@ def _of_training(action: Action, vector: jax.Array, new: NewExamples, moves: boo
         """The change [output, new] after one step of Newton's method without the energy of one example."""
         number, pull, bend = example
         left = hessian - bend
-        # Where that is no minimum any more, the curvature with all examples is the safe one.
+        # If the curvature without the example is not positive, use the one with all examples.
         safe = jnp.linalg.eigvalsh(left)[0] > 0.1 * jnp.linalg.eigvalsh(hessian)[0]
         at = vector + jnp.linalg.solve(jnp.where(safe, left, hessian), pull)
         return _state(action, at, new)[0] + without(at)[0][:, :, number] - mean

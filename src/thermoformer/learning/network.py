@@ -71,7 +71,7 @@ class Architecture:
         set_field(self, "outputs", positive_integer("outputs", outputs))
         set_field(self, "skip", true_or_false("skip", skip))
         if skip and len(set(self.widths)) > 1:
-            raise fail("widths", self.widths, "equal widths with skip=True: a skip adds what one layer gets and gives")
+            raise fail("widths", self.widths, "equal widths with skip=True: a skip adds the input of a layer to its output")
 
     def tree_flatten(self) -> tuple[tuple, tuple]:
         """For JAX: the variances, and the rest."""
@@ -325,7 +325,7 @@ def network_output(
     return out / math.sqrt(weights.readout.shape[-1])
 
 
-# One program for each shape: the operations one by one would be as many.
+# JIT-compiled once per shape; run eagerly, every operation would compile separately.
 _compiled_output = partial(jax.jit, static_argnames=("readout", "skip", "layer_norm"))(network_output)
 
 

@@ -159,7 +159,7 @@ def path_vectors(arch: Architecture, weights: Weights) -> Array:
     return vectors
 
 
-# One program for each shape: the operations one by one would be as many.
+# JIT-compiled once per shape; run eagerly, every operation would compile separately.
 _compiled_vectors = partial(jax.jit, static_argnames="arch")(path_vectors)
 
 

@@ -149,5 +149,5 @@ def path_weights(
     return weights
 
 
-# One program for each shape: the operations one by one would be as many.
+# JIT-compiled once per shape; run eagerly, every operation would compile separately.
 _compiled_weights = partial(jax.jit, static_argnames=("readout", "skip"))(path_weights)

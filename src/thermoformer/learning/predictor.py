@@ -163,7 +163,7 @@ class Predictor(eqx.Module, PathSum):
         check_same_paths(features, self.architecture.paths, self.problem.token_width)
         factor = jnp.asarray(self.factor)
         state = posterior_state(self.problem, factor, self.temperature)
-        if not traced(state) and self._counts and not np.isfinite(state[2]).all():
+        if not traced(state) and self._must_be_finite and not np.isfinite(state[2]).all():
             raise singular_kernel(self.temperature)
         pieces = [
             predict_rows(self.problem, factor, piece, *state)
@@ -199,8 +199,8 @@ class Predictor(eqx.Module, PathSum):
         return _compiled_readout(self.problem, jnp.asarray(self.factor), self.temperature)
 
     @property
-    def _counts(self) -> bool:
-        """Whether a prediction is to be numbers: it need not be where a solution says that nothing was found."""
+    def _must_be_finite(self) -> bool:
+        """Whether predictions must be finite. They may be NaN if the solver did not converge."""
         return True
 
 
@@ -324,7 +324,7 @@ def scaled_pieces(arch: Architecture, features: PathFeatures, observations: int)
         yield features.values[start : start + rows] * scale
 
 
-# One program for each shape: the operations one by one would be as many.
+# JIT-compiled once per shape; run eagerly, every operation would compile separately.
 _compiled_kernel, _compiled_energy = jax.jit(kernel), jax.jit(energy)
 
 

@@ -80,7 +80,7 @@ class Solution(Predictor):
     vector: np.ndarray
 
     @property
-    def _counts(self) -> bool:
+    def _must_be_finite(self) -> bool:
         return self.converged
 
     def to_xarray(self) -> xarray.Dataset:
