@@ -37,6 +37,8 @@ MOST_MAPPED = 16_000
 SLOW = (
     "app/test_page.py",
     "learning/test_brute_force.py",
+    "learning/test_derivatives.py",
+    "learning/test_contributions.py",
     "learning/test_narrow.py",
     "learning/test_weights.py",
     "learning/test_exact.py",

@@ -123,7 +123,7 @@ def test_tables_show_the_summary_the_order_parameter_and_the_scores(inputs, solu
         (("--heads", "2,2", "--width", "5,5", "--temperature", "1"), "widths: got 2 numbers; expected one number or 3"),
         (("--heads", "2,2", "--width", "5", "--temperature", "-1"), "temperature: got -1.0; expected a finite number"),
         (("--heads", "2,2", *SETTINGS, "--variance", "1;2"), "variance: got '1;2'; expected numbers separated by"),
-        (("--heads", "2,2", *SETTINGS, "--variance", "0"), "variances: got 0.0; expected numbers above 0"),
+        (("--heads", "2,2", *SETTINGS, "--variance", "0"), "variances: got 0.0; expected a number above 0"),
         (("--heads", "3,2", "--width", "5", "--temperature", "1"), "; expected "),
         (("--heads", "9" * 20, *SETTINGS), f"heads: got {'9' * 20}; expected a whole number below 2**63"),
         (("--heads", "2,2", "--width", "9" * 20, "--temperature", "1"), f"widths: got {'9' * 20}; expected a whole"),
@@ -278,7 +278,7 @@ def test_as_a_program_in_a_process_of_its_own(inputs):
     assert good.returncode == 0, good.stderr
     assert json.loads(good.stdout)["converged"] is True and good.stderr == ""
     bad = subprocess.run([*command, "--variance", "-1"], capture_output=True, text=True, timeout=120)
-    assert bad.returncode == 2 and bad.stderr == "variances: got -1.0; expected numbers above 0\n"
+    assert bad.returncode == 2 and bad.stderr == "variances: got -1.0; expected a number above 0\n"
 
 
 def test_help_names_the_defaults():

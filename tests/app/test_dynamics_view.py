@@ -41,11 +41,17 @@ from thermoformer.figures.diagrams import density_colours
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm() -> None:
-    """What `warm` compiles but for ε = 0, once for the file; of a choice that no other file has, and none remembers."""
-    fresh = DynamicsChoice(beta=1.2431, gamma=217.0)
-    picture_of(fresh)
-    diagram_for(fresh).advance()
-    Judgement(fresh).advance()
+    """What `warm` compiles but for ε = 0, once for the file.
+
+    Answers that another file has left in memory go first: they would hide that their programs are not compiled.
+    """
+    for module in (steps_module, view_module):
+        for value in vars(module).values():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+    picture_of(DynamicsChoice())
+    diagram_for(DynamicsChoice()).advance()
+    Judgement(DynamicsChoice()).advance()
 
 
 @pytest.fixture
@@ -53,9 +59,9 @@ def compiled() -> Iterator[list[str]]:
     """The programs that are compiled while a test runs."""
     programs: list[str] = []
 
-    def heard(event: str, duration: float, **_: object) -> None:
+    def heard(event: str, duration: float, **about: object) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
-            programs.append(event)
+            programs.append(str(about.get("fun_name")))
 
     jax.monitoring.register_event_duration_secs_listener(heard)
     yield programs

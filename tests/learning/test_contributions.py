@@ -38,11 +38,16 @@ def contributions(arch: Architecture, features, labels, order_parameter) -> np.n
     return np.stack(parts, axis=1) if arch.outputs > 1 else np.stack(parts, axis=1)[:, :, 0]
 
 
-@pytest.mark.parametrize("form", ["pairs", "features", "dual"])
 @pytest.mark.parametrize(
-    "arch",
-    [Architecture((2, 2), 8), Architecture((1, 1), 8, skip=True), Architecture((2,), 8, outputs=2)],
-    ids=["plain", "skips", "outputs"],
+    ("arch", "form"),
+    [
+        (Architecture((2, 2), 8), "pairs"),
+        (Architecture((1, 1), 8, skip=True), "features"),
+        (Architecture((1, 1), 8, skip=True), "dual"),
+        (Architecture((2,), 8, outputs=2), "pairs"),
+        (Architecture((2,), 8, outputs=2), "dual"),
+    ],
+    ids=["plain pairs", "skips features", "skips dual", "outputs pairs", "outputs dual"],
 )
 def test_contributions_of_a_saddle_equal_their_definition(arch, form):
     _, _, features, labels = problem_of(arch)
@@ -55,8 +60,8 @@ def test_contributions_of_a_saddle_equal_their_definition(arch, form):
     np.testing.assert_allclose(found.sum(axis=1), solution.predict(features[TRAINING:]).mean, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("arch", [Architecture((2,), 8), Architecture((2,), 8, outputs=2)], ids=["one", "two outputs"])
-def test_contributions_of_all_results_sum_to_their_mean(arch):
+def test_contributions_of_all_results_sum_to_their_mean():
+    arch = Architecture((2,), 8, outputs=2)
     x, attention, features, labels = problem_of(arch)
     given = (arch, features[:TRAINING], labels)
     new = features[TRAINING:]

@@ -72,7 +72,7 @@ def influence(solution: Solution, features: PathFeatures) -> Influence:
     Example:
         >>> import numpy as np
         >>> from thermoformer.learning import Architecture, solve
-        >>> xi = np.random.default_rng(0).normal(size=(30, 2, 8))
+        >>> xi = np.random.default_rng(0).normal(size=(30, 2, 12))
         >>> feats = PathFeatures.from_attentioned_inputs(xi)
         >>> solution = solve(Architecture((2,), 10), feats[:20], np.sign(xi[:20, 0, 0]), temperature=0.1)
         >>> found = influence(solution, feats[20:])

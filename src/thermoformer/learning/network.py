@@ -71,7 +71,9 @@ class Architecture:
         set_field(self, "outputs", positive_integer("outputs", outputs))
         set_field(self, "skip", true_or_false("skip", skip))
         if skip and len(set(self.widths)) > 1:
-            raise fail("widths", self.widths, "equal widths with skip=True: a skip adds the input of a layer to its output")
+            raise fail(
+                "widths", self.widths, "equal widths with skip=True: a skip adds the input of a layer to its output"
+            )
 
     def tree_flatten(self) -> tuple[tuple, tuple]:
         """For JAX: the variances, and the rest."""

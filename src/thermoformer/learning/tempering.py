@@ -163,7 +163,11 @@ def _ladder(
         energies = np.asarray(energies)[:, LEVEL_WARMUP:].ravel()
         steps += int(np.sum(info[2]))
         betas.append(beta)
-        levels.append(jax.tree.map(lambda leaf: leaf[:chains], state))
+        # The warm-up of a level is short, and a lane may end with steps that are too long: all take over the step size
+        # and mass matrix of the lane that accepted most.
+        best = int(np.argmax(np.mean(np.asarray(info[1])[:, LEVEL_WARMUP:], axis=1)))
+        adapted = jax.tree.map(lambda leaf, best=best: jnp.broadcast_to(leaf[best], leaf.shape), state.adapt_state)
+        levels.append(jax.tree.map(lambda leaf: leaf[:chains], state._replace(adapt_state=adapted)))
     return betas, jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *levels), steps
 
 
