@@ -121,6 +121,11 @@ def write_page(notebook: Path, folder: Path) -> tuple[dict[str, Any], str]:
     return dict(found), printed.getvalue()
 
 
+def _write_page_alone(notebook: Path, folder: Path) -> None:
+    """`write_page` for another process, which cannot send back what a notebook defined."""
+    write_page(notebook, folder)
+
+
 def origin(notebook: Path) -> str:
     """A digest of all that a page depends on: the library's code, the notebook, and the versions of its environment."""
     root = notebook.parents[1]
@@ -182,7 +187,7 @@ def _make(app: Sphinx) -> None:
         workers = min(2, os.cpu_count() or 1)
         with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
             logger.info("gallery: running %s", ", ".join(names))
-            list(pool.map(write_page, [examples / f"{name}.py" for name in names], [folder] * len(names)))
+            list(pool.map(_write_page_alone, [examples / f"{name}.py" for name in names], [folder] * len(names)))
     write_index(folder)
 
 
