@@ -127,9 +127,10 @@ def _write_page_alone(notebook: Path, folder: Path) -> None:
 
 
 def origin(notebook: Path) -> str:
-    """A digest of all that a page depends on: the library's code, the notebook, and the versions of its environment."""
+    """A digest of all that a page depends on: this file, the notebook, the library, its data, and pinned versions."""
     root = notebook.parents[1]
-    files = [notebook, root / "pyproject.toml", root / "constraints.txt", *sorted((root / "src").rglob("*.py"))]
+    library = (file for file in (root / "src").rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    files = [Path(__file__), notebook, root / "pyproject.toml", root / "constraints.txt", *sorted(library)]
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes())

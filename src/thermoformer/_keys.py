@@ -13,6 +13,8 @@ import numpy as np
 from ._validation import fail
 
 KeyLike = int | jax.Array
+# Above this many numbers, up to twice the memory costs more than another compilation.
+SHARED_SIZE = 2**20
 
 
 def as_key(key: Any) -> jax.Array:
@@ -32,7 +34,7 @@ def as_key(key: Any) -> jax.Array:
 def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """The numbers of `jax.random.normal`, from a program that many shapes share.
 
-    The numbers do not depend on how many are drawn after them, so the next power of two is drawn and cut.
+    Each number depends on its place only, so up to SHARED_SIZE numbers are the first of the next power of two.
 
     Example:
         >>> key = as_key(0)
@@ -40,7 +42,8 @@ def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         True
     """
     count = math.prod(shape)
-    return _normal_row(key, 2 ** max(count - 1, 0).bit_length())[:count].reshape(shape)
+    drawn = 2 ** max(count - 1, 0).bit_length() if count <= SHARED_SIZE else count
+    return _normal_row(key, drawn)[:count].reshape(shape)
 
 
 @partial(jax.jit, static_argnames="count")

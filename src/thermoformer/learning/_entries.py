@@ -102,7 +102,7 @@ def tokens_with_logits(x: np.ndarray, factor: float) -> np.ndarray:
 
 
 def check_logits(x: np.ndarray, terms: int, *weights: np.ndarray) -> None:
-    """Refuses tokens whose logits, sums of so many products with the weights, are not numbers."""
+    """Raises if logits overflow: sums of `terms` products of two entries of x and one entry of each weight array."""
     if not traced(x, weights):
         tokens_with_logits(x, math.prod((float(np.abs(part).max()) for part in weights), start=float(terms)))
 

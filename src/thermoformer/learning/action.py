@@ -134,6 +134,16 @@ class Action(eqx.Module):
         hessian = jacobian.T @ curvature @ jacobian + bend + jnp.diag(entropy_curvature)
         return value + entropy, jacobian.T @ slope + entropy_slope, hessian
 
+    def hessian(self, vector: Array) -> Float[Array, "parameter parameter"]:
+        """The Hessian of S; without stored pairs one column after another, in the memory of a gradient."""
+        if self.problem.pairs is not None:
+            return self.derivatives(vector)[2]
+        return jax.lax.map(partial(self.hessian_product, vector), jnp.eye(len(vector)))
+
+    def hessian_product(self, vector: Array, direction: Array) -> Float[Array, " parameter"]:
+        """The Hessian of S times a direction."""
+        return jax.jvp(jax.grad(self.reachable), (vector,), (direction,))[1]
+
     @property
     def hessian_operations(self) -> float:
         """Operations for the exact Hessian, see `hessian_operations`; infinite without stored pairs."""
@@ -196,17 +206,13 @@ def stationary(action: Action, vector: Array) -> Array:
 @stationary.def_jvp
 def _stationary_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (action, vector), (change, _) = primals, tangents
-    # Once more, so that a derivative of this derivative knows how the minimum moves.
+    # Called again so that second derivatives include the motion of the minimum.
     vector = stationary(action, vector)
     if not jax.tree.leaves(change):  # nothing of the action changes
         return vector, jnp.zeros_like(vector)
     _, slope_change = eqx.filter_jvp(lambda one: jax.grad(one.reachable)(vector), (action,), (change,))
     if action.problem.pairs is not None:
-        return vector, -jnp.linalg.solve(action.derivatives(vector)[2], slope_change)
-
-    def curve(direction: Array) -> Array:
-        return jax.jvp(jax.grad(action.reachable), (vector,), (direction,))[1]
-
+        return vector, -jnp.linalg.solve(action.hessian(vector), slope_change)
     curvature = action.entropy_derivatives(vector)[2]
 
     def conjugate_gradients(matrix: Callable, right: Array) -> Array:
@@ -214,8 +220,9 @@ def _stationary_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
             matrix, right, tol=SOLVE_TOLERANCE, maxiter=SOLVE_STEPS, M=lambda direction: direction / curvature
         )[0]
 
-    # JAX cannot transpose its `cg` where only the right side changes; this it can.
-    solved = jax.lax.custom_linear_solve(curve, slope_change, conjugate_gradients, symmetric=True)
+    # JAX cannot transpose its own `cg` if only the right side depends on the input; it can transpose this.
+    product = partial(action.hessian_product, vector)
+    solved = jax.lax.custom_linear_solve(product, slope_change, conjugate_gradients, symmetric=True)
     return vector, -solved
 
 

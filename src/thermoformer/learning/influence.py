@@ -17,16 +17,16 @@ from .moments import NewExamples, new_examples
 from .paths import PathFeatures
 from .predictor import joined
 from .saddle import Solution, action_of, checked_solution
-from .scores import head_labels
+from .scores import head_labels, paths_of_heads
 
 if TYPE_CHECKING:
     import xarray
 
 
 class Influence(eqx.Module):
-    """By how much the mean output for each new example moves, one row per new example.
+    """Changes of the mean output, one row per new example.
 
-    With several outputs an output axis follows that of the new examples, and the labels of an example have one too.
+    With several outputs an output axis follows the axis of new examples, and `labels` has a second one at its end.
 
     Fields:
         labels: the derivative ∂mean/∂y with respect to each training label, [new, example]. It includes the response
@@ -62,7 +62,7 @@ class Influence(eqx.Module):
 
 
 def influence(solution: Solution, features: PathFeatures) -> Influence:
-    """How much each training label, training example, path and head moves the mean output for new examples.
+    """How much each training label, training example, path and head changes the mean output for new examples.
 
     Arguments:
         solution: a result of `solve` or `gaussian_process` (where U is fixed) with the kernel in the form "pairs" or
@@ -85,13 +85,12 @@ def influence(solution: Solution, features: PathFeatures) -> Influence:
         raise fail("solution", kind, "a solution of solve or gaussian_process with form='pairs' or 'features'")
     if not solution.converged:
         raise fail("solution", "no minimum of the action", "a solution that has converged")
-    moves = solution.stats.method != "limit"
+    fixed = solution.stats.method == "limit"
     given = action_of(solution), jnp.asarray(solution.vector)
-    pieces = [_of_training(*given, new, moves) for new in new_examples(arch, features, problem)]
+    pieces = [_of_training(*given, new, fixed) for new in new_examples(arch, features, problem)]
     labels, examples = joined(pieces)
     paths = -solution.path_contributions(features)
-    used = np.stack([arch.path_heads()[:, layer] == head for layer, head in head_labels(arch)]).astype(float)
-    heads = np.tensordot(paths, used, axes=(1, 1))
+    heads = np.tensordot(paths, paths_of_heads(arch), axes=(1, 1))
     if arch.outputs == 1:
         labels, examples = labels[:, 0, :, 0], examples[:, 0]
     else:
@@ -100,66 +99,68 @@ def influence(solution: Solution, features: PathFeatures) -> Influence:
 
 
 @eqx.filter_jit
-def _of_training(action: Action, vector: jax.Array, new: NewExamples, moves: bool) -> tuple[jax.Array, jax.Array]:
-    """∂mean/∂y [new, output, example, output] and the change without each example [new, output, example]."""
+def _of_training(action: Action, vector: jax.Array, new: NewExamples, fixed: bool) -> tuple[jax.Array, jax.Array]:
+    """∂mean/∂y [new, output, example, output] and the change without each example [new, output, example].
+
+    Arguments:
+        fixed: whether U stays as it is, as in the limit of infinite width.
+    """
     outputs, examples = action.problem.outputs, action.problem.examples
-    labels = action.problem.labels
 
-    def slope_of(values: jax.Array) -> jax.Array:
+    def mean_of(labels: jax.Array) -> jax.Array:
         """The mean [output, new] as a function of the labels, on which U depends too."""
-        moved = eqx.tree_at(lambda one: one.problem.labels, action, values)
-        at = stationary(moved, vector) if moves else vector
-        return _state(moved, at, new)[0]
+        changed = eqx.tree_at(lambda one: one.problem.labels, action, labels)
+        return _state(changed, vector if fixed else stationary(changed, vector), new)[0]
 
-    slopes = jax.jacrev(slope_of)(labels)
+    slopes = jax.jacrev(mean_of)(action.problem.labels)
     slopes = slopes.reshape(outputs, -1, outputs, examples).transpose(1, 0, 3, 2)
 
-    def without(at: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Of each example: the change of the mean without it [output, new, example], and its energy given the rest.
+    def mean_without(at: jax.Array) -> jax.Array:
+        """The mean at fixed U without each example, mean − k(x)ᵀG_B (G_BB)⁻¹α_B, [output, new, example].
 
-        With G = (K + τI)⁻¹, α = Gy and B the rows of the example these are −k(x)ᵀG_B (G_BB)⁻¹α_B and
-        −ln det G_BB + α_Bᵀ(G_BB)⁻¹α_B.
+        G = (K + τI)⁻¹, α = Gy, and B are the rows of the example.
         """
-        _, cross, inverse, alpha = _state(action, at, new)
-        by_example = inverse.reshape(outputs, examples, outputs, examples)
-        own = jnp.einsum("dmem->mde", by_example)
+        mean, cross, inverse, alpha = _state(action, at, new)
+        reach = jnp.matmul(cross.T, inverse, precision=MATMUL_PRECISION).reshape(-1, outputs, examples)
+        change = jnp.einsum("xdm,md->xm", reach, residuals_of(inverse, alpha)[0])
+        return mean[:, :, None] - change.reshape(outputs, -1, examples)
+
+    def energies(at: jax.Array) -> jax.Array:
+        """The energy of each example given the others, −ln det G_BB + α_Bᵀ(G_BB)⁻¹α_B, [example]."""
+        _, _, inverse, alpha = _state(action, at, new)
+        return residuals_of(inverse, alpha)[1]
+
+    def residuals_of(inverse: jax.Array, alpha: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(G_BB)⁻¹α_B [example, output], and the energies."""
+        own = jnp.einsum("dmem->mde", inverse.reshape(outputs, examples, outputs, examples))
         alphas = alpha.reshape(outputs, examples).T
         residuals = jnp.linalg.solve(own, alphas[:, :, None])[:, :, 0]
-        reach = jnp.matmul(cross.T, inverse, precision=MATMUL_PRECISION).reshape(-1, outputs, examples)
-        change = -jnp.einsum("xdm,md->xm", reach, residuals).reshape(outputs, -1, examples)
-        return change, jnp.sum(alphas * residuals, axis=1) - jnp.linalg.slogdet(own)[1]
+        return residuals, jnp.sum(alphas * residuals, axis=1) - jnp.linalg.slogdet(own)[1]
 
-    if not moves:
-        return slopes, without(vector)[0].transpose(1, 0, 2)
-    pulls = jax.jacfwd(lambda at: without(at)[1])(vector)
-    bends = jax.jacfwd(jax.jacfwd(lambda at: without(at)[1]))(vector)
-    hessian, mean = _hessian(action, vector), _state(action, vector, new)[0]
+    mean = _state(action, vector, new)[0]
+    if fixed:
+        return slopes, (mean_without(vector) - mean[:, :, None]).transpose(1, 0, 2)
+    hessian = action.hessian(vector)
 
     def change(example: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        """The change [output, new] after one step of Newton's method without the energy of one example."""
-        number, pull, bend = example
-        left = hessian - bend
+        """The change [output, new] without one example, after one Newton step on the action without its energy."""
+        number, gradient, curvature = example
+        left = hessian - curvature
         # If the curvature without the example is not positive, use the one with all examples.
         safe = jnp.linalg.eigvalsh(left)[0] > 0.1 * jnp.linalg.eigvalsh(hessian)[0]
-        at = vector + jnp.linalg.solve(jnp.where(safe, left, hessian), pull)
-        return _state(action, at, new)[0] + without(at)[0][:, :, number] - mean
+        step = jnp.linalg.solve(jnp.where(safe, left, hessian), gradient)
+        return mean_without(vector + step)[:, :, number] - mean
 
-    changes = jax.lax.map(change, (jnp.arange(examples), pulls, bends))
+    gradients, curvatures = jax.jacfwd(energies)(vector), jax.jacfwd(jax.jacfwd(energies))(vector)
+    changes = jax.lax.map(change, (jnp.arange(examples), gradients, curvatures))
     return slopes, changes.transpose(2, 1, 0)
 
 
 def _state(action: Action, vector: jax.Array, new: NewExamples) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """The mean [output, new], k(x) [row, output · new], (K + τI)⁻¹ and (K + τI)⁻¹y."""
-    problem, count = action.problem, new.own.shape[1]
-    factor = action.path_factor(vector)
+    problem, factor = action.problem, action.path_factor(vector)
     cross = new.kernel(problem, factor)
     covariance = kernel(problem, factor) + action.setting.temperature * jnp.eye(len(problem.labels))
     inverse = jnp.linalg.inv(covariance)
     alpha = inverse @ problem.labels
-    return (alpha @ cross).reshape(problem.outputs, count), cross, inverse, alpha
-
-
-def _hessian(action: Action, vector: jax.Array) -> jax.Array:
-    if action.problem.pairs is not None:
-        return action.derivatives(vector)[2]
-    return jax.hessian(action.reachable)(vector)
+    return (alpha @ cross).reshape(problem.outputs, -1), cross, inverse, alpha

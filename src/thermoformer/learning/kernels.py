@@ -94,7 +94,7 @@ def prepare(arch: Architecture, features: PathFeatures, labels: Number, form: st
     y = jnp.asarray(labels).reshape(features.examples, outputs)
     if form == "pairs":
         return _in_pairs(features.values, scale, y)
-    # How many features are left is known only from numbers, which features may be though the rest is traced.
+    # The rank depends on values: traced features are not reduced, concrete ones are, also inside a jitted function.
     with jax.ensure_compile_time_eval():
         basis = None if traced(features.values) else feature_basis(features.values)
     reduced = _project(features.values, scale, basis)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Posterior(PathSum, abc.ABC):
+class Posterior(PathSum):
     """Draws from the posterior of a network, however it was sampled.
 
     Fields:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -105,14 +106,14 @@ class Prediction(eqx.Module):
         return signs
 
 
-class PathSum:
-    """What every result can tell of its mean output, which is a sum over paths: f(x) = Σ_π w_π·ξ_π(x)."""
+class PathSum(abc.ABC):
+    """Base of all results: the mean output is a sum over paths, f(x) = Σ_π w_π·ξ_π(x)."""
 
     architecture: Architecture
 
+    @abc.abstractmethod
     def path_readout(self) -> np.ndarray:
         """The mean readout w_π of every path, [path, feature] (and output)."""
-        raise NotImplementedError
 
     def path_contributions(self, features: PathFeatures) -> np.ndarray:
         """What each path adds to the mean output for new examples: c_π(x) = w_π·ξ_π(x), [example, path] (and output).

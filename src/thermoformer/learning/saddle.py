@@ -161,10 +161,10 @@ def solve(
     solution = solution_at(arch, temperature, action, minimum, first, tolerance)
     if method == "auto":
         solution = try_harder(solution, tolerance, max_steps)
-    known = not traced(solution)
-    if known and throw and not solution.converged:
+    converged = traced(solution) or solution.converged
+    if throw and not converged:
         raise ConvergenceError(reason_for(solution, tolerance))
-    if correction is not None and not (known and not solution.converged):
+    if correction is not None and converged:
         from .corrections import one_loop  # builds on this module
 
         return one_loop(solution)
@@ -209,12 +209,8 @@ def whitened_hessian(solution: Solution) -> np.ndarray:
         >>> bool(np.linalg.eigvalsh(whitened_hessian(solution))[0] > 0)
         True
     """
-    action, vector = action_of(checked_solution(solution)), jnp.asarray(solution.vector)
-    if action.problem.pairs is not None:
-        return np.asarray(_hessian_from_pairs(action, vector) / action.scale)
-    # One direction after another: all at once would hold as many copies of the features.
-    column = jax.jit(lambda direction: jax.jvp(jax.grad(action.reachable), (vector,), (direction,))[1] / action.scale)
-    return np.stack([np.asarray(column(direction)) for direction in np.eye(len(vector))])
+    action = action_of(checked_solution(solution))
+    return np.asarray(_hessian(action, solution.vector) / action.scale)
 
 
 def action_of(solution: Predictor) -> Action:
@@ -270,8 +266,8 @@ def try_harder(solution: Solution, tolerance: float, max_steps: int) -> Solution
 
 
 @jax.jit
-def _hessian_from_pairs(action: Action, vector: jax.Array) -> jax.Array:
-    return action.derivatives(vector)[2]
+def _hessian(action: Action, vector: Any) -> jax.Array:
+    return action.hessian(jnp.asarray(vector))
 
 
 @partial(jax.jit, static_argnames=("minimum",))

@@ -61,6 +61,12 @@ def head_labels(arch: Architecture) -> tuple[tuple[int, int], ...]:
     return tuple((layer, head) for layer, count in enumerate(arch.heads) for head in range(count))
 
 
+def paths_of_heads(arch: Architecture) -> np.ndarray:
+    """1 where a head is on a path, else 0, [head, path]; heads in the order of `head_labels`."""
+    paths = arch.path_heads()
+    return np.stack([paths[:, layer] == head for layer, head in head_labels(arch)]).astype(float)
+
+
 def head_name(head: tuple[int, int]) -> str:
     """How a head is called in data and figures: layer and head, counted from 0.
 
@@ -116,10 +122,9 @@ def head_scores(arch: Architecture, order_parameter: Any, *, normalise: bool = T
     checked_architecture(arch)
     normalise = true_or_false("normalise", normalise)
     gram = abs(gram_matrix("order_parameter", order_parameter, arch.order_sizes[0]))
-    heads_of_path = np.tile(arch.path_heads(), (arch.outputs, 1))
-    used = np.stack([heads_of_path[:, layer] == head for layer, head in head_labels(arch)]).astype(float)
-    # All pairs, less those in which neither path uses the head.
-    scores = gram.sum() - (((1 - used) @ gram) * (1 - used)).sum(axis=1)
+    unused = 1 - np.tile(paths_of_heads(arch), arch.outputs)
+    # All pairs, minus those in which neither path uses the head.
+    scores = gram.sum() - ((unused @ gram) * unused).sum(axis=1)
     if normalise and (traced(scores) or scores.max() > 0):
         scores = scores / scores.max()
     return HeadScores(head_labels(arch), scores)
