@@ -18,6 +18,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # Tests run side by side, one process per core: threads of one would only wait for those of another.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch: tests of tiny transformers take nine times as long with two
 # Compiled programs are shared by all workers and subprocesses, and kept for the next run. A changed formula is another
 # program. The folder is that of commands, within this checkout.
 ROOT = Path(__file__).resolve().parents[1]

@@ -19,7 +19,8 @@ from ..learning import Architecture, PathFeatures, Solution, head_scores, label_
 from ..learning.action import Action
 from ..learning.kernels import Problem, choose_form, feature_scales
 from ..learning.order import factor_of
-from ..learning.saddle import TOLERANCE, ready_search, solution_at
+from ..learning.predictor import ready_problem
+from ..learning.saddle import TOLERANCE, solution_at
 from ..learning.scores import head_labels
 from ._turn import learning_turn
 
@@ -282,8 +283,9 @@ class Search:
     def advance(self) -> None:
         """As many steps as one turn allows."""
         with learning_turn:
-            problem, method = _ready(self.data)
+            problem = _ready(self.data)
             action = Action.of(self.arch, problem, self.temperature)
+            method = action.method
             # A search that begins again has forgotten the curvature it had learned; Newton's knows it at once.
             least = 3 if method == "newton" else 20
             steps = min(max(int(SLICE / _operations(problem, method)), least), self._left)
@@ -312,12 +314,12 @@ def _operations(problem: Problem, method: str) -> float:
     return 2.0 * pairs * size**2 * (size + pairs) if method == "newton" else 2.0 * size**3 + 16.0 * pairs * size**2
 
 
-def _ready(data: Data) -> tuple[Problem, str]:
+def _ready(data: Data) -> Problem:
     kept = _problems.get(data.key)
     if kept is None:
         features = PathFeatures.from_attentioned_inputs(data.xi)
         # The temperature is checked against zero only, which no choice allows.
-        kept = ready_search(data.architecture(1), features, data.labels, 1.0, data.form, "auto")
+        kept = ready_problem(data.architecture(1), features, data.labels, 1.0, data.form)
         _problems.put(data.key, kept)
     return kept
 

@@ -18,13 +18,14 @@ from .minimise import limited_memory
 from .network import Architecture
 from .paths import PathFeatures, checked_labels
 from .predictor import ready_problem
-from .saddle import ConvergenceError, Solution, checked_solution, solve
+from .saddle import TOLERANCE, ConvergenceError, Solution, checked_solution, reason_for, search, solve
 from .scores import HeadScores, head_labels
 
 # Largest slope of the log evidence over (max N + P), in any coordinate, at which a choice counts as made.
 SLOPE = 1e-5
-# The search goes on down to this slope: choices are then exact to about five digits.
-TARGET_SLOPE = 1e-8
+# Every search goes down to the first slope, and the best of them to the second: choices are then exact to about five
+# digits.
+ROUGH_SLOPE, TARGET_SLOPE = 1e-4, 1e-8
 # Gradient at which the saddle that a search starts from is near enough.
 ROUGH_SADDLE = 1e-5
 # The product of the variances may move this far, in logarithm, from where it is.
@@ -129,8 +130,8 @@ def choose_by_evidence(
     variances of the layers where it attends: then σ1²..σL² and σa² are chosen each, and σ0² stays. Order parameters,
     ln τ and the logarithms of the variances are optimised together: at a saddle the total and the partial derivative
     of the evidence are the same. The search starts twice, from the Gaussian process and from the saddle at the first
-    τ, and the higher evidence counts: the first start alone may end where labels are all noise, though a network that
-    has learned explains them better. Neither says that no maximum is higher still.
+    τ, and goes on from the higher evidence: the first start alone may end where labels are all noise, though a network
+    that has learned explains them better. There may still be a higher maximum that neither search finds.
 
     Arguments:
         temperature: where the search starts.
@@ -160,19 +161,20 @@ def choose_by_evidence(
         raise fail("temperature", start, f"a number from {low:g} to {high:g}, the range allowed")
     problem = ready_problem(arch, features, y, low, form)
     first = Action.of(arch, problem, start)
-    allowed = _Allowed(first.setting, np.log(low), np.log(high), variances)
-    place = (2 * math.log(start) - math.log(low * high)) / math.log(high / low)
-    knob_count = len(allowed.base.scales) if arch.skip else 1
-    knobs = np.array([math.asin(np.clip(place, -0.999, 0.999))] + [0.0] * knob_count)
-    found = [_climb(first, allowed, np.concatenate([vector, knobs]), max_steps) for vector in _starts(first)]
-    _, slope, place = min(((float(loss), float(slope), place) for loss, slope, place in found), key=_by_loss)
+    reach = np.array([math.log(high / low) / 2] + [REACH] * (len(first.setting.scales) if arch.skip else 1))
+    allowed = _Allowed(first.setting, math.log(low * high) / 2, reach, variances)
+    knobs = np.zeros(len(reach))
+    knobs[0] = reach[0] * math.asin(np.clip((math.log(start) - allowed.middle) / reach[0], -0.999, 0.999))
+    starts = [np.concatenate([vector, knobs]) for vector in _starts(first)]
+    ends = [_climb(first, allowed, start, ROUGH_SLOPE, max_steps) for start in starts]
+    _, slope, place = _climb(first, allowed, min(ends, key=_by_loss)[2], TARGET_SLOPE, max_steps)
     # The search may wander for ever on a plateau (labels of pure noise); what counts is that nothing is left to gain.
     if not slope <= SLOPE:
         raise ConvergenceError(
-            f"after {max_steps} steps the evidence over (max N + P) still has a slope of {slope:.3g}, over {SLOPE:g}; "
-            "try more max_steps, another starting temperature, or a smaller temperature_range"
+            f"after {max_steps} steps the evidence over (max N + P) still has a slope of {float(slope):.3g}, over "
+            f"{SLOPE:g}; try more max_steps, another starting temperature, or a smaller temperature_range"
         )
-    knobs = np.asarray(place)[arch.parameters :]
+    vector, knobs = np.split(np.asarray(place), [arch.parameters])
     setting = allowed.setting(jnp.asarray(knobs))
     chosen = float(setting.temperature)
     if arch.skip:
@@ -180,29 +182,43 @@ def choose_by_evidence(
     else:
         factor = float(jnp.prod((setting.scales / allowed.base.scales) ** 2)) ** (1 / len(arch.variances))
         architecture = arch.replace(variances=tuple(variance * factor for variance in arch.variances))
-    edges = np.abs(np.sin(knobs))[: None if variances else 1]
-    solution = solve(architecture, features, y, temperature=chosen, form=form)
+    edges = np.abs(np.sin(knobs / reach))[: None if variances else 1]
+    ready = ready_problem(architecture, features, y, chosen, form)
+    solution = search(architecture, ready, chosen, vector, "auto", TOLERANCE, max_steps)
+    if not solution.converged:
+        raise ConvergenceError(reason_for(solution, TOLERANCE))
     return EvidenceChoice(chosen, architecture, solution, bool((edges > 0.999).any()))
 
 
 class _Allowed(eqx.Module):
-    """What the search may choose: a setting for any knobs, bounded by sines so that every step is allowed."""
+    """What the search may choose: a setting for any knobs.
+
+    A knob k with reach r moves a logarithm by r sin(k/r): every k is allowed, and near the middle k is the logarithm
+    itself, which has the size of the whitened coordinates beside it.
+
+    Fields:
+        base: the setting that the search starts from.
+        middle: ln τ where its knob is 0.
+        reach: of ln τ, and of the logarithm of each product of variances, [knob].
+    """
 
     base: Setting
-    log_low: Any
-    log_high: Any
+    middle: Any
+    reach: Any
     variances: bool = eqx.field(static=True)
 
     def setting(self, knobs: jax.Array) -> Setting:
-        middle, half = (self.log_high + self.log_low) / 2, (self.log_high - self.log_low) / 2
+        moved = self.reach * jnp.sin(knobs / self.reach)
         scales = jnp.asarray(self.base.scales)
         if self.variances:
-            scales = scales * jnp.exp(REACH * jnp.sin(knobs[1:]) / 2 / len(scales))
-        return Setting(self.base.widths, scales, jnp.exp(middle + half * jnp.sin(knobs[0])))
+            scales = scales * jnp.exp(moved[1:] / 2 / len(scales))
+        return Setting(self.base.widths, scales, jnp.exp(self.middle + moved[0]))
 
 
 @jax.jit
-def _climb(first: Action, allowed: _Allowed, start: Any, max_steps: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _climb(
+    first: Action, allowed: _Allowed, start: Any, slope: float, max_steps: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Where a search ends: −log evidence over its scale, its largest slope, and the place; compiled once per shape."""
     count = first.layout.count
 
@@ -210,7 +226,7 @@ def _climb(first: Action, allowed: _Allowed, start: Any, max_steps: int) -> tupl
         action = replace(first, setting=allowed.setting(point[count:]))
         return -action.log_evidence(action(point[:count])) / first.scale
 
-    found = limited_memory(loss, jnp.asarray(start), tolerance=TARGET_SLOPE, max_steps=max_steps)
+    found = limited_memory(loss, jnp.asarray(start), tolerance=slope, max_steps=max_steps)
     return loss(found.vector), found.gradient_norm, found.vector
 
 
@@ -221,9 +237,9 @@ def _starts(first: Action) -> list[np.ndarray]:
     return [limit, saddle] if np.isfinite(saddle).all() else [limit]
 
 
-def _by_loss(end: tuple[float, float, Any]) -> float:
+def _by_loss(end: tuple[Any, Any, Any]) -> float:
     """A search that ended where the kernel is singular to rounding has found nothing."""
-    return end[0] if math.isfinite(end[0]) else math.inf
+    return float(end[0]) if math.isfinite(end[0]) else math.inf
 
 
 def _evidence_of_noise(labels: np.ndarray, temperature: float) -> float:

@@ -27,7 +27,7 @@ from .network import Architecture
 from .paths import PathFeatures, checked_labels
 from .posterior import Posterior, batch_numbers, draws_tree, mean_and_error, prediction_from_batches
 from .predictor import Prediction, readout_at, readout_of_raw, ready_problem
-from .sampling import FEW_ROWS, Report, check_devices, check_sizes, diagnose, run_nuts, warn_if_unmixed
+from .sampling import Report, check_devices, check_sizes, diagnose, run_nuts, warn_if_unmixed
 from .tempering import run_tempered
 
 METHODS = ("auto", "nuts", "tempered")
@@ -189,7 +189,6 @@ def sample_order_parameters(
         "warmup": warmup,
         "draws": draws,
         "target_acceptance": target_acceptance,
-        "side_by_side": True if len(problem.labels) <= FEW_ROWS else None,
         "devices": count,
         "progress": progress,
     }

@@ -1,4 +1,4 @@
-"""Solutions over a grid of widths and temperatures, in one compiled program."""
+"""Solutions over a grid of widths and temperatures."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from .saddle import (
     TOLERANCE,
     ConvergenceError,
     Solution,
-    ready_search,
     reason_for,
+    search,
+    search_problem,
     solution_at,
     try_harder,
 )
@@ -95,15 +96,15 @@ def solve_grid(
     batch: int | None = None,
     throw: bool = True,
 ) -> SolutionGrid:
-    """`solve` for every width and temperature in one compiled program.
+    """`solve` for every width and temperature.
 
-    One after another, each search starts where that of a neighbouring point ended. Side by side, under vmap on an
-    accelerator, all start at the Gaussian process.
+    On a CPU the points are solved one after another, each from the solution of a neighbouring point. On an accelerator
+    they are solved side by side (vmap), all from the Gaussian process.
 
     Arguments:
         widths: a sequence; each entry a number, or L+1 numbers.
         temperatures: a number or a sequence.
-        batch: how many points run side by side under vmap; none takes one on a CPU, and what memory allows elsewhere.
+        batch: how many points run side by side under vmap; by default one on a CPU, and what memory allows elsewhere.
         throw: raise `ConvergenceError`, naming the points, where any has no minimum.
 
     Example:
@@ -121,18 +122,26 @@ def solve_grid(
     architectures = [arch.replace(widths=width) for width in width_axis]
     max_steps, tolerance = step_limit(max_steps), positive_number("tolerance", tolerance)
     throw, batch = true_or_false("throw", throw), None if batch is None else positive_integer("batch", batch)
-    problem, first = ready_search(arch, features, y, min(temperature_axis), form, method)
+    problem = search_problem(arch, features, y, min(temperature_axis), form, method)
     points = [(one, value) for one in architectures for value in temperature_axis]
-    order = _through_neighbours(architectures, temperature_axis)
-    settings = jax.tree.map(lambda *parts: jnp.stack(parts), *(Setting.of(*points[index]) for index in order))
+    first = Action.of(arch, problem, min(temperature_axis)).method if method == "auto" else method
     batch = batch or _points_at_once(problem, first, len(points))
-    minima = _minimise_all(problem, arch.layout, settings, tolerance, max_steps, first, batch)
     found: list[Solution] = [None] * len(points)  # type: ignore[list-item]
-    for place, index in enumerate(order):
-        one, value = points[index]
-        minimum = jax.tree.map(lambda part, place=place: part[place], minima)
-        solution = solution_at(one, value, Action.of(one, problem, value), minimum, first, tolerance)
-        found[index] = try_harder(solution, tolerance, max_steps) if method == "auto" else solution
+    if batch == 1:
+        start = np.zeros(arch.parameters)
+        for index in _through_neighbours(architectures, temperature_axis):
+            one, value = points[index]
+            found[index] = search(one, problem, value, start, method, tolerance, max_steps)
+            # A search that failed is no start for the next.
+            start = found[index].vector if np.isfinite(found[index].vector).all() else np.zeros(arch.parameters)
+    else:
+        actions = [Action.of(one, problem, value) for one, value in points]
+        settings = jax.tree.map(lambda *parts: jnp.stack(parts), *(action.setting for action in actions))
+        minima = _minimise_side_by_side(problem, arch.layout, settings, tolerance, max_steps, first, batch)
+        for index, (one, value) in enumerate(points):
+            minimum = jax.tree.map(lambda part, index=index: part[index], minima)
+            solution = solution_at(one, value, actions[index], minimum, first, tolerance)
+            found[index] = try_harder(solution, tolerance, max_steps) if method == "auto" else solution
     failed = [solution for solution in found if not solution.converged]
     if throw and failed:
         places = ", ".join(f"(widths {one.architecture.widths}, temperature {one.temperature:g})" for one in failed)
@@ -144,22 +153,14 @@ def solve_grid(
 
 
 @partial(jax.jit, static_argnames=("layout", "method", "batch"))
-def _minimise_all(
+def _minimise_side_by_side(
     problem: Problem, layout: Layout, settings: Setting, tolerance: float, max_steps: int, method: str, batch: int
 ) -> Minimum:
-    def at(setting: Setting, start: Any) -> Minimum:
-        minimum = Action(problem, setting, layout).minimise(start, tolerance, max_steps, method)
+    def at(setting: Setting) -> Minimum:
+        minimum = Action(problem, setting, layout).minimise(jnp.zeros(layout.count), tolerance, max_steps, method)
         return minimum._replace(hessian=None)  # a matrix for every point would fill the memory
 
-    limit = jnp.zeros(layout.count)
-    if batch > 1:
-        return jax.lax.map(lambda setting: at(setting, limit), settings, batch_size=batch)
-
-    def step(start: jax.Array, setting: Setting) -> tuple[jax.Array, Minimum]:
-        found = at(setting, start)
-        return jnp.where(jnp.isfinite(found.vector).all(), found.vector, limit), found
-
-    return jax.lax.scan(step, limit, settings)[1]
+    return jax.lax.map(at, settings, batch_size=batch)
 
 
 def _through_neighbours(architectures: list[Architecture], temperatures: tuple[float, ...]) -> list[int]:

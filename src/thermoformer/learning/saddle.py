@@ -155,12 +155,8 @@ def solve(
     throw = true_or_false("throw", throw)
     if correction is not None:
         one_of("correction", correction, ("one-loop",))
-    problem, first = ready_search(arch, features, y, temperature, form, method)
-    action = Action.of(arch, problem, temperature)
-    minimum = action.minimise(_start_vector(arch, start), tolerance, max_steps, first)
-    solution = solution_at(arch, temperature, action, minimum, first, tolerance)
-    if method == "auto":
-        solution = try_harder(solution, tolerance, max_steps)
+    problem = search_problem(arch, features, y, temperature, form, method)
+    solution = search(arch, problem, temperature, _start_vector(arch, start), method, tolerance, max_steps)
     converged = traced(solution) or solution.converged
     if throw and not converged:
         raise ConvergenceError(reason_for(solution, tolerance))
@@ -189,7 +185,7 @@ def gaussian_process(
     """
     y = checked_labels(arch, features, labels)
     temperature = nonnegative_number("temperature", temperature)
-    problem, _ = ready_search(arch, features, y, temperature, form, "auto")
+    problem = ready_problem(arch, features, y, temperature, form)
     nothing: Any = (np.zeros(arch.parameters), 0.0, np.nan, 0, np.nan, np.nan)
     action = Action.of(arch, problem, temperature)
     solution = solution_at(arch, temperature, action, Minimum(*nothing), "limit", TOLERANCE)
@@ -223,17 +219,26 @@ def checked_solution(value: Any) -> Solution:
     return instance("solution", value, Solution, "a Solution, as solve returns it")
 
 
-def ready_search(
+def search_problem(
     arch: Architecture, features: PathFeatures, labels: np.ndarray, temperature: float, form: str, method: str
-) -> tuple[Problem, str]:
-    """The prepared data and the minimiser to use on it."""
+) -> Problem:
+    """The prepared data, in a form that the minimiser can use."""
     one_of("method", method, METHODS)
     problem = ready_problem(arch, features, labels, temperature, form)
     if method == "newton" and problem.pairs is None:
         raise fail("method", "'newton'", f"'limited-memory' for {arch.paths} paths: Newton's method needs stored pairs")
-    if method == "auto":
-        method = Action.of(arch, problem, temperature).method
-    return problem, method
+    return problem
+
+
+def search(
+    arch: Architecture, problem: Problem, temperature: Any, start: Any, method: str, tolerance: float, max_steps: int
+) -> Solution:
+    """The minimum of the action that is reached from a whitened vector."""
+    action = Action.of(arch, problem, temperature)
+    first = action.method if method == "auto" else method
+    minimum = action.minimise(start, tolerance, max_steps, first)
+    solution = solution_at(arch, temperature, action, minimum, first, tolerance)
+    return try_harder(solution, tolerance, max_steps) if method == "auto" else solution
 
 
 def _start_vector(arch: Architecture, start: Solution | None) -> np.ndarray:

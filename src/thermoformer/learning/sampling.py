@@ -2,8 +2,7 @@
 
 A sampler is a pure function compiled once per structure: the target is an equinox module, whose arrays are arguments
 of the program, so that another data set of the same shape costs no compilation. Chains run side by side (vmap) on an
-accelerator. On a CPU, where batched matrix products are slower than single ones, they run one after another unless
-the problem is so small that the cost of dispatch dominates.
+accelerator. On a CPU, where batched matrix products are slower than single ones, they run one after another.
 """
 
 from __future__ import annotations
@@ -32,8 +31,6 @@ EFFECTIVE_PER_CHAIN = 50
 CROSSINGS_PER_CHAIN = 20
 # Draws come back in about this many pieces: progress moves and Ctrl-C is heard between them.
 PIECES = 25
-# Up to this many rows of the kernel chains run side by side on a CPU too.
-FEW_ROWS = 16
 
 
 class SamplingWarning(UserWarning):
@@ -183,10 +180,6 @@ def warn_if_unmixed(diagnostics: Diagnostics) -> None:
         )
 
 
-# Whether chains run under vmap (none: on an accelerator only), and how many devices share them.
-How = tuple[bool | None, int]
-
-
 class Settings(NamedTuple):
     """What is fixed when NUTS is compiled."""
 
@@ -207,7 +200,6 @@ def run_nuts(
     dense: bool = False,
     target_acceptance: float = 0.8,
     max_tree_depth: int = 10,
-    side_by_side: bool | None = None,
     devices: int = 1,
     progress: Report | None = None,
 ) -> tuple[Any, SamplerStats]:
@@ -218,7 +210,6 @@ def run_nuts(
         observe: an equinox module, position → what is kept of a draw.
         start: where chains start, a pytree with a leading chain axis.
         dense: adapt a full mass matrix, not its diagonal alone.
-        side_by_side: chains under vmap; none: on an accelerator only.
         devices: how many local devices share the chains.
 
     Returns:
@@ -230,7 +221,7 @@ def run_nuts(
     state = nuts_start(potential, settings, start, jax.random.split(key, chains))
 
     def advance(state: Any, steps: int) -> tuple[Any, Any]:
-        return nuts_advance(potential, observe, settings, state, steps, (side_by_side, devices))
+        return nuts_advance(potential, observe, settings, state, steps, devices)
 
     observed, (diverging, acceptance, steps), all_steps, drawing = draws_in_pieces(
         advance, state, warmup, draws, "NUTS", progress
@@ -247,7 +238,6 @@ def run_steps(
     *,
     warmup: int,
     draws: int,
-    side_by_side: bool | None = None,
     devices: int = 1,
     name: str = "Gibbs",
     progress: Report | None = None,
@@ -258,7 +248,7 @@ def run_steps(
     began = time.perf_counter()
 
     def advance(state: Any, steps: int) -> tuple[Any, Any]:
-        return _plain_advance(step, observe, state, steps, (side_by_side, devices))
+        return _plain_advance(step, observe, state, steps, devices)
 
     state = (jax.random.split(key, chains), start)
     observed, _, _, drawing = draws_in_pieces(advance, state, warmup, draws, name, progress)
@@ -293,14 +283,11 @@ def draws_in_pieces(
     return observed, info, all_steps, drawing
 
 
-def over_chains(one: Callable, arguments: Any, how: How) -> Any:
+def over_chains(one: Callable, arguments: Any, devices: int = 1) -> Any:
     """One chain's function over all of them; devices take equal shares and need nothing of each other."""
-    side_by_side, devices = how
-    if side_by_side is None:
-        side_by_side = jax.default_backend() != "cpu"
 
     def here(some: Any) -> Any:
-        return jax.vmap(one)(some) if side_by_side else jax.lax.map(one, some)
+        return jax.lax.map(one, some) if jax.default_backend() == "cpu" else jax.vmap(one)(some)
 
     if devices == 1:
         return here(arguments)
@@ -356,7 +343,13 @@ def nuts_start(
 
 @eqx.filter_jit
 def nuts_advance(
-    potential: Callable, observe: Callable, settings: Settings, states: Any, steps: int, how: How, *further: jax.Array
+    potential: Callable,
+    observe: Callable,
+    settings: Settings,
+    states: Any,
+    steps: int,
+    devices: int,
+    *further: jax.Array,
 ) -> tuple[Any, Any]:
     """States after some steps of NUTS, what was observed and the sampler's record, [chain, step, ...]."""
     first = jax.tree.map(lambda leaf: leaf[0], (states.z, further))
@@ -369,18 +362,18 @@ def nuts_advance(
 
         return jax.lax.scan(step, chain[0], None, length=steps)
 
-    return over_chains(one, (states, further), how)
+    return over_chains(one, (states, further), devices)
 
 
 @eqx.filter_jit
-def _plain_advance(step: Callable, observe: Callable, states: Any, steps: int, how: How) -> Any:
+def _plain_advance(step: Callable, observe: Callable, states: Any, steps: int, devices: int) -> Any:
     def one_step(carry: tuple[jax.Array, Any], _: None) -> tuple[Any, Any]:
         key, state = carry
         key, now = jax.random.split(key)
         state = step(now, state)
         return (key, state), (observe(state), None)
 
-    return over_chains(lambda carry: jax.lax.scan(one_step, carry, None, length=steps), states, how)
+    return over_chains(lambda carry: jax.lax.scan(one_step, carry, None, length=steps), states, devices)
 
 
 def check_devices(devices: Any, chains: int) -> int:

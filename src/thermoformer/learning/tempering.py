@@ -21,7 +21,6 @@ from jaxtyping import Array, Float
 
 from .._keys import numpy_generator
 from .sampling import (
-    How,
     Report,
     SamplerStats,
     Settings,
@@ -83,7 +82,6 @@ def run_tempered(
     warmup: int,
     draws: int,
     target_acceptance: float = 0.8,
-    side_by_side: bool | None = None,
     devices: int = 1,
     progress: Report | None = None,
 ) -> tuple[Any, SamplerStats]:
@@ -99,10 +97,9 @@ def run_tempered(
     generator = numpy_generator(key)
     ladder_key, run_key = jax.random.split(key)
     settings = Settings(LEVEL_WARMUP, target_acceptance, dense=True, max_tree_depth=MAX_TREE_DEPTH)
-    how = (side_by_side, devices)
     pilot = prior_draws(generator, PRIOR_DRAWS)
     report = None if progress is None else partial(progress, 0, warmup + draws)
-    betas, levels, steps = _ladder(target, settings, pilot, ladder_key, chains, side_by_side, report)
+    betas, levels, steps = _ladder(target, settings, pilot, ladder_key, chains, report)
     start = _Replicas(
         levels=levels,
         births=jnp.full((chains, len(betas)), -1, int),
@@ -112,7 +109,7 @@ def run_tempered(
 
     def advance(state: Any, count: int) -> tuple[Any, Any]:
         fresh = prior_draws(generator, chains * count).reshape(chains, count, -1)
-        return _advance(target, observe, settings, jnp.asarray(betas), state, jnp.asarray(fresh), how)
+        return _advance(target, observe, settings, jnp.asarray(betas), state, jnp.asarray(fresh), devices)
 
     (observed, births), (diverging, acceptance, taken), all_steps, drawing = draws_in_pieces(
         advance, start, warmup, draws, f"NUTS at {len(betas)} temperatures", progress
@@ -129,7 +126,6 @@ def _ladder(
     positions: np.ndarray,
     key: jax.Array,
     chains: int,
-    side_by_side: bool | None,
     report: Callable[[str], None] | None,
 ) -> tuple[list[float], Any, int]:
     """Inverse temperatures up to 1, adapted states of NUTS at each of them [chain, level, ...], and steps taken.
@@ -157,7 +153,7 @@ def _ladder(
             covariance=jnp.asarray(np.cov(positions.T, aweights=weights).reshape(positions.shape[1], -1)),
         )
         state, ((positions, energies), info) = nuts_advance(
-            potential, _WithEnergy(target), settings, state, LEVEL_WARMUP + LEVEL_DRAWS, (side_by_side, 1), powers
+            potential, _WithEnergy(target), settings, state, LEVEL_WARMUP + LEVEL_DRAWS, 1, powers
         )
         positions = np.asarray(positions)[:, LEVEL_WARMUP:].reshape(lanes * LEVEL_DRAWS, -1)
         energies = np.asarray(energies)[:, LEVEL_WARMUP:].ravel()
@@ -209,11 +205,10 @@ def _advance(
     betas: jax.Array,
     chains: _Replicas,
     fresh: Float[Array, "chain step parameter"],
-    how: How,
+    devices: int,
 ) -> tuple[_Replicas, Any]:
     """All chains after as many steps as there are draws of the prior, what was observed, and the sampler's record."""
     advance = nuts_step(_Power(target), settings, chains.levels.z[0, 0], betas[0])
-    lanes = (how[0], 1)
 
     def parts(position: jax.Array) -> Any:
         return jax.value_and_grad(target.energy)(position), jax.value_and_grad(target.prior)(position)
@@ -222,19 +217,19 @@ def _advance(
         key, exchange_key = jax.random.split(state.key)
         positions = jnp.concatenate([new[None], state.levels.z])
         births = jnp.concatenate([state.clock[None], state.births])
-        (energies, energy_slopes), (priors, prior_slopes) = over_chains(parts, positions, lanes)
+        (energies, energy_slopes), (priors, prior_slopes) = over_chains(parts, positions)
         order = _exchanged(exchange_key, energies, jnp.concatenate([jnp.zeros(1), betas]), state.clock % 2)[1:]
         levels = state.levels._replace(
             z=positions[order],
             potential_energy=betas * energies[order] + priors[order],
             z_grad=betas[:, None] * energy_slopes[order] + prior_slopes[order],
         )
-        levels = over_chains(lambda lane: advance(lane[0], model_args=(lane[1],)), (levels, betas), lanes)
+        levels = over_chains(lambda lane: advance(lane[0], model_args=(lane[1],)), (levels, betas))
         births = births[order]
         info = levels.diverging[-1], levels.accept_prob[-1], jnp.sum(levels.num_steps)
         return _Replicas(levels, births, state.clock + 1, key), ((observe(levels.z[-1]), births[-1]), info)
 
-    return over_chains(lambda one: jax.lax.scan(step, *one), (chains, fresh), how)
+    return over_chains(lambda one: jax.lax.scan(step, *one), (chains, fresh), devices)
 
 
 def _exchanged(key: jax.Array, energies: jax.Array, betas: jax.Array, parity: jax.Array) -> jax.Array:
