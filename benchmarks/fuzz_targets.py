@@ -153,8 +153,9 @@ def networks(folder: Path) -> Attempt:
     """Networks and checkpoints of a training."""
     import jax.numpy as jnp
 
-    from thermoformer.learning import Architecture, AttentionNetwork, load_network, prior_weights, save_network
-    from thermoformer.learning.checkpoints import TrainingState, read_checkpoint, write_checkpoint
+    from thermoformer.learning import Architecture, prior_weights
+    from thermoformer.networks import AttentionNetwork, load_network, save_network
+    from thermoformer.networks.files import TrainingState, read_checkpoint, write_checkpoint
 
     arch, maps = Architecture((2,), 5), (np.ones((2, 3, 4)),)
     network = save_network(AttentionNetwork(arch, prior_weights(arch, 4, key=0), maps, maps), folder / "network")

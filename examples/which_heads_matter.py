@@ -12,15 +12,8 @@ with app.setup:
 
     from thermoformer import figures
     from thermoformer.experiments.one_shot_training import shipped_network
-    from thermoformer.learning import (
-        evidence_scores,
-        gradient_importance,
-        head_scores,
-        pruning_curve,
-        random_orders,
-        solve,
-        trained_scores,
-    )
+    from thermoformer.learning import evidence_scores, head_scores, solve
+    from thermoformer.networks import gradient_importance, pruning_curve, random_orders, trained_scores
     from thermoformer.tasks import OneShotTask
 
 

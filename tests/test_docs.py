@@ -182,7 +182,7 @@ def test_commands_exist(page, words):
 
 
 @pytest.mark.parametrize(
-    "room", ["learning", "dynamics", "transformers", "tasks", "sweeps", "figures", "experiments", "app"]
+    "room", ["learning", "networks", "dynamics", "transformers", "tasks", "sweeps", "figures", "experiments", "app"]
 )
 def test_every_public_name_is_in_the_api_pages(room):
     for name in importlib.import_module(f"thermoformer.{room}").__all__:

@@ -18,6 +18,7 @@ FLOORS = (
     ("_locks", "_plain", "_programs", "_progress", "_validation", "citations"),
     ("_files", "_keys", "_precision"),
     ("learning", "dynamics"),
+    ("networks",),
     ("tasks", "transformers", "sweeps", "arrays"),
     ("figures",),
     ("experiments",),

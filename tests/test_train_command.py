@@ -16,7 +16,7 @@ from thermoformer.experiments.one_shot_training import (
     one_shot_tasks,
     shipped_network,
 )
-from thermoformer.learning import load_network
+from thermoformer.networks import load_network
 from thermoformer.tasks import OneShotTask
 
 QUICK = ("train", "one-shot", "--quick", "--steps", "100", "--batch", "32", "--width", "8", "--key-size", "4")

@@ -7,7 +7,8 @@ import time
 
 import numpy as np
 
-from thermoformer.learning import Architecture, Training, TrainingSettings, train
+from thermoformer.learning import Architecture
+from thermoformer.networks import Training, TrainingSettings, train
 
 ARCH = Architecture((2, 2), 6)
 SETTINGS = TrainingSettings(steps=240, key_size=3, learning_rate=0.01, validate_every=30, checkpoint_every=20)

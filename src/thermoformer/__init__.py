@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import dynamics, experiments, figures, learning, sweeps, tasks
+    from . import dynamics, experiments, figures, learning, networks, sweeps, tasks
     from . import transformers as transformers
     from .arrays import read_arrays
     from .citations import bibtex
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Rooms open on first use: `import thermoformer` and the command line's help do not wait for JAX.
-_ROOMS = ("dynamics", "experiments", "figures", "learning", "sweeps", "tasks", "transformers")
+_ROOMS = ("dynamics", "experiments", "figures", "learning", "networks", "sweeps", "tasks", "transformers")
 _HOMES = {"bibtex": "citations", "read_arrays": "arrays"}
 
 # Without "transformers", which needs PyTorch: a star import is to work where that is not installed.
@@ -23,6 +23,7 @@ __all__ = [
     "experiments",
     "figures",
     "learning",
+    "networks",
     "read_arrays",
     "sweeps",
     "tasks",

@@ -25,7 +25,6 @@ from thermoformer.experiments.one_shot_points import PARTS, frozen_heads, one_sh
 from thermoformer.experiments.one_shot_tables import PROTOTYPE, is_prototype_size
 from thermoformer.learning import (
     Architecture,
-    AttentionNetwork,
     ConvergenceError,
     Diagnostics,
     Posterior,
@@ -33,9 +32,9 @@ from thermoformer.learning import (
     gaussian_process,
     order_parameter_from_weights,
     prior_weights,
-    save_network,
     solve,
 )
+from thermoformer.networks import AttentionNetwork, save_network
 from thermoformer.sweeps import Sweep
 from thermoformer.sweeps.description import name_of, own_function
 from thermoformer.tasks import OneShotTask

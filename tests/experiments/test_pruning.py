@@ -20,14 +20,8 @@ from thermoformer.experiments.pruning_config import MEASURED, SCORES, PruningCon
 from thermoformer.experiments.pruning_report import write_report
 from thermoformer.experiments.pruning_scores import all_codes, code_of, removed_heads
 from thermoformer.experiments.pruning_table import order_curves, rank_correlation, single_drops
-from thermoformer.learning import (
-    Architecture,
-    AttentionNetwork,
-    head_scores,
-    prior_weights,
-    random_orders,
-    save_network,
-)
+from thermoformer.learning import Architecture, head_scores, prior_weights
+from thermoformer.networks import AttentionNetwork, random_orders, save_network
 from thermoformer.sweeps import Sweep
 
 from .test_page import assert_self_contained

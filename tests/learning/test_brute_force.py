@@ -23,8 +23,10 @@ CASES = {
     "two outputs, skips": (Architecture((1, 1), 8, outputs=2, skip=True), "nuts"),
     "three layers, skips, narrower than paths": (Architecture((1, 1, 2), 4, skip=True), "gibbs"),
 }
+# Other tests of samplers have networks, examples, token width and draws of some of these cases: they share programs.
 EXAMPLES, NEW = 10, 6
 DRAWS = {"gibbs": 6000, "nuts": 2000}
+EXACT_DRAWS = {"one head, two wide": 4000}
 
 
 def problem(arch):
@@ -44,7 +46,7 @@ def test_all_weights_and_order_parameters_give_the_same_posterior(name):
     features = PathFeatures.from_attention(x, attention, skip=arch.skip)
     new = features[EXAMPLES:]
     exact = sample_order_parameters(
-        arch, features[:EXAMPLES], labels[:EXAMPLES], temperature=0.2, key=1, draws=1000, chains=2
+        arch, features[:EXAMPLES], labels[:EXAMPLES], temperature=0.2, key=1, draws=EXACT_DRAWS.get(name, 1000)
     )
     layers = [layer[:EXAMPLES] for layer in attention]
     brute = sample_weights(

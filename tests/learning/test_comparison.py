@@ -43,7 +43,8 @@ def order_parameters_instead(*arguments, **options):
 def found() -> Comparison:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(comparison, "sample_weights_on_paths", order_parameters_instead)
-        return compare(*problem(), temperature=TEMPERATURE, key=0, draws=400)
+        # Sizes and draws are those of the example in the documentation of sample_order_parameters: one program.
+        return compare(*problem(), temperature=TEMPERATURE, key=0, draws=500)
 
 
 def test_every_method_is_what_it_is_alone(found):

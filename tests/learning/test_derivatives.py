@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,16 +34,19 @@ NETWORKS = {
 CASES = [("plain", "pairs"), ("plain", "features"), ("plain", "dual"), ("skips", "pairs"), ("outputs", "features")]
 
 
-def problem_of(arch: Architecture, form: str, seed: int = 0) -> dict[str, jax.Array]:
-    """What a solution depends on, all of it as numbers that can change."""
+def problem_of(arch: Architecture, form: str, seed: int = 0) -> dict[str, np.ndarray]:
+    """What a solution depends on, all of it as numbers that can change.
+
+    All are NumPy arrays, also the single numbers: a Python number has another type in JAX and needs another program.
+    """
     generator = np.random.default_rng(seed)
     examples, width = (30, 3) if form == "dual" else (14, 6)
     return {
-        "temperature": jnp.asarray(0.3),
-        "variances": jnp.asarray(arch.variances),
-        "labels": jnp.asarray(generator.normal(size=(examples, arch.outputs))),
-        "tokens": jnp.asarray(generator.normal(size=(examples + 4, 5, width))),
-        "logits": jnp.asarray(generator.normal(size=(len(arch.heads), examples + 4, max(arch.heads), 5, 5))),
+        "temperature": np.asarray(0.3),
+        "variances": np.asarray(arch.variances),
+        "labels": generator.normal(size=(examples, arch.outputs)),
+        "tokens": generator.normal(size=(examples + 4, 5, width)),
+        "logits": generator.normal(size=(len(arch.heads), examples + 4, max(arch.heads), 5, 5)),
     }
 
 
@@ -66,11 +71,19 @@ def numbers_of(arch: Architecture, form: str, given: dict[str, jax.Array]) -> di
     }
 
 
+@cache
+def pushed(name: str, form: str):
+    """A compiled function: (given, direction) → the numbers and their derivatives along the direction."""
+    arch = NETWORKS[name]
+    return jax.jit(lambda given, direction: jax.jvp(lambda at: numbers_of(arch, form, at), (given,), (direction,)))
+
+
 def slope(function, given, direction, step: float = 1e-3):
     """The derivative along a direction by central differences of fourth order."""
 
     def at(size: float):
-        return function(jax.tree.map(lambda one, other: one + size * other, given, direction))
+        moved = jax.tree.map(lambda one, other: np.asarray(one + size * other), given, direction)
+        return jax.tree.map(np.asarray, function(moved))
 
     ends = [at(size * step) for size in (-2, -1, 1, 2)]
     return jax.tree.map(lambda a, b, c, d: (a - 8 * b + 8 * c - d) / (12 * step), *ends)
@@ -79,15 +92,13 @@ def slope(function, given, direction, step: float = 1e-3):
 @pytest.mark.parametrize(("name", "form"), CASES, ids=[" ".join(case) for case in CASES])
 def test_derivatives_against_finite_differences(name, form):
     arch = NETWORKS[name]
-    given, generator = problem_of(arch, form), np.random.default_rng(1)
-    function = jax.jit(lambda given: numbers_of(arch, form, given))
-    push = jax.jit(lambda given, direction: jax.jvp(function, (given,), (direction,))[1])
+    given, generator, push = problem_of(arch, form), np.random.default_rng(1), pushed(name, form)
     for changed in given:
-        direction = jax.tree.map(jnp.zeros_like, given)
-        direction[changed] = jnp.asarray(generator.normal(size=given[changed].shape)) * (
-            0.1 if changed in ("temperature", "variances") else 1.0
-        )
-        found, expected = push(given, direction), slope(function, given, direction)
+        direction = jax.tree.map(np.zeros_like, given)
+        size = 0.1 if changed in ("temperature", "variances") else 1.0
+        direction[changed] = np.asarray(size * generator.normal(size=given[changed].shape))
+        found = push(given, direction)[1]
+        expected = slope(lambda at, direction=direction: push(at, direction)[0], given, direction)
         for part, value in found.items():
             size = np.abs(expected[part]).max()
             assert size > 1e-6, part
@@ -105,9 +116,10 @@ def test_reverse_mode_is_forward_mode(form):
         return found["evidence"] + jnp.sum(found["mean"] ** 2) + jnp.sum(found["order parameter"])
 
     backwards = jax.jit(jax.grad(score))(given)
-    direction = jax.tree.map(lambda leaf: jnp.cos(jnp.arange(leaf.size, dtype=float)).reshape(leaf.shape), given)
-    along = jax.jit(lambda: jax.jvp(score, (given,), (direction,))[1])()
-    products = jax.tree.map(lambda one, other: jnp.sum(one * other), backwards, direction)
+    direction = jax.tree.map(lambda leaf: np.cos(np.arange(leaf.size, dtype=float)).reshape(leaf.shape), given)
+    found, change = jax.tree.map(np.asarray, pushed("plain", form)(given, direction))
+    along = change["evidence"] + np.sum(2 * found["mean"] * change["mean"]) + np.sum(change["order parameter"])
+    products = jax.tree.map(lambda one, other: np.sum(np.asarray(one) * other), backwards, direction)
     assert float(sum(products.values())) == pytest.approx(float(along), rel=1e-9)
 
 
@@ -117,8 +129,10 @@ def test_second_derivative_of_the_evidence():
     def evidence(temperature):
         return solve(arch, features, labels, temperature=temperature, tolerance=1e-13).log_evidence
 
-    expected = slope(jax.jit(jax.grad(evidence)), jnp.asarray(0.1), jnp.asarray(1.0))
-    assert float(jax.jit(jax.grad(jax.grad(evidence)))(0.1)) == pytest.approx(float(expected), rel=1e-7)
+    # One program for both: the first derivative and the derivative of that.
+    both = jax.jit(jax.value_and_grad(jax.grad(evidence)))
+    expected = slope(lambda temperature: both(temperature)[0], np.asarray(0.1), np.asarray(1.0))
+    assert float(both(np.asarray(0.1))[1]) == pytest.approx(float(expected), rel=1e-7)
 
 
 def test_derivatives_of_the_correction_and_of_the_limit():
@@ -131,17 +145,19 @@ def test_derivatives_of_the_correction_and_of_the_limit():
             arch, features, labels, order_parameter=corrected.saddle.order_parameter, temperature=temperature
         )
         predictions = [one.predict(features) for one in (corrected, limit, fixed)]
-        return [
+        found = [
             corrected.log_evidence,
             corrected.order_parameter,
             corrected.path_contributions(features),
             limit.log_evidence,
             [(one.mean, one.variance) for one in predictions],
         ]
+        return found, found
 
-    function = jax.jit(numbers)
-    found = jax.jit(jax.jacfwd(numbers))(0.2)
-    expected = slope(function, jnp.asarray(0.2), jnp.asarray(1.0))
+    # One program for both: the derivatives, and the numbers themselves.
+    both = jax.jit(jax.jacfwd(numbers, has_aux=True))
+    found = both(np.asarray(0.2))[0]
+    expected = slope(lambda temperature: both(temperature)[1], np.asarray(0.2), np.asarray(1.0))
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6 * np.abs(other).max(), rtol=0)
 
@@ -155,7 +171,7 @@ def test_vmap_is_a_loop():
         return solution.log_evidence, solution.order_parameter, solution.predict(features).mean, solution.converged
 
     flipped = np.stack([labels, -labels, np.roll(labels, 3)])
-    together = jax.vmap(numbers)(temperatures, flipped)
+    together = jax.jit(jax.vmap(numbers))(temperatures, flipped)
     for index, (temperature, y) in enumerate(zip(temperatures, flipped, strict=True)):
         for one, other in zip(together, numbers(float(temperature), y), strict=True):
             np.testing.assert_allclose(one[index], other, rtol=1e-12, atol=1e-12)

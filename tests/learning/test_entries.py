@@ -7,13 +7,11 @@ import inspect
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import small_problem
 
-from thermoformer import learning
 from thermoformer.learning import (
     Architecture,
-    AttentionNetwork,
     PathFeatures,
-    TrainingSettings,
     attention_from_logits,
     bilinear_attention,
     choose_by_evidence,
@@ -23,7 +21,6 @@ from thermoformer.learning import (
     forward,
     gaussian_predictor,
     gaussian_process,
-    gradient_importance,
     head_scores,
     join_heads,
     label_alignment,
@@ -31,24 +28,29 @@ from thermoformer.learning import (
     path_attention,
     path_scores,
     prior_weights,
-    pruned_accuracies,
-    pruning_curve,
     query_key_attention,
     random_attention,
-    random_orders,
-    removal_order,
-    rescored_order,
     sample_order_parameters,
     sample_weights,
     sample_weights_on_paths,
-    save_network,
     solve,
     solve_grid,
-    train,
-    trained_scores,
     uniform_attention,
     weight_sampling_memory,
     whitened_hessian,
+)
+from thermoformer.networks import (
+    AttentionNetwork,
+    TrainingSettings,
+    gradient_importance,
+    pruned_accuracies,
+    pruning_curve,
+    random_orders,
+    removal_order,
+    rescored_order,
+    save_network,
+    train,
+    trained_scores,
 )
 
 RANDOM = np.random.default_rng(0)
@@ -69,9 +71,9 @@ def solution():
 
 @pytest.fixture(scope="module")
 def posterior():
-    given = {"temperature": 0.1, "key": 0, "draws": 2, "chains": 1, "warmup": 1}
-    with pytest.warns(learning.SamplingWarning):
-        return sample_weights_on_paths(ARCH, FEATURES, Y, method="gibbs", **given)
+    # The example in the documentation of this function, whose compiled program serves here too.
+    features = PathFeatures.from_attentioned_inputs(X[:, :1, :2])
+    return sample_weights_on_paths(Architecture((1,), 4), features, Y, **SEEDED, method="gibbs", draws=2000)
 
 
 def fails(message, call):
@@ -232,8 +234,8 @@ def test_a_singular_kernel_predicts_nothing():
     message = "temperature: got 0.0; expected a larger number: the kernel of these examples is singular"
     fails(message, lambda: singular.predict(FEATURES))
     # A solution that says itself that nothing was found may still be asked: runs mark such points.
-    same = PathFeatures.from_attentioned_inputs(np.ones((3, 1, 5)))
-    unfound = solve(Architecture((1,), 5), same, Y[:3], temperature=0, throw=False)
+    same = PathFeatures.from_attentioned_inputs(np.ones((6, 4, 3)))
+    unfound = solve(ARCH, same, Y, temperature=0, throw=False)
     assert not unfound.converged and np.isnan(unfound.predict(same).mean).all()
 
 
@@ -389,10 +391,11 @@ def test_the_kernel_of_another_token_width(solution):
 
 
 def test_axes_of_a_grid_may_be_arrays_of_jax():
-    given = {"throw": False, "max_steps": 1}
-    plain = solve_grid(ARCH, FEATURES, Y, widths=[5, 6], temperatures=[0.25, 0.5], **given)
-    grid = solve_grid(ARCH, FEATURES, Y, widths=jnp.array([5, 6]), temperatures=jnp.array([0.25, 0.5]), **given)
-    assert grid.widths == plain.widths == (5, 6) and grid.temperatures == plain.temperatures == (0.25, 0.5)
+    # Six points, as in test_saddle, whose compiled program serves here too.
+    problem, given = small_problem((2, 2)), {"throw": False, "max_steps": 1}
+    plain = solve_grid(*problem, widths=[5, 6, 7], temperatures=[0.25, 0.5], **given)
+    grid = solve_grid(*problem, widths=jnp.array([5, 6, 7]), temperatures=jnp.array([0.25, 0.5]), **given)
+    assert grid.widths == plain.widths == (5, 6, 7) and grid.temperatures == plain.temperatures == (0.25, 0.5)
     assert all(type(width) is int for width in grid.widths)
     np.testing.assert_array_equal(grid.action, plain.action)
 

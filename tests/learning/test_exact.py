@@ -21,11 +21,12 @@ from thermoformer.learning import moments as moments_room
 from thermoformer.learning.action import Action
 from thermoformer.learning.exact import prior_vectors
 
-ARCH, FEATURES, LABELS = small_problem((2, 2), examples=14, token_width=5, widths=6)
+# Sizes and draws are those of test_brute_force, whose compiled samplers serve here too.
+ARCH, FEATURES, LABELS = small_problem((2, 2), examples=10, token_width=4, widths=6)
 
 
 def sampled(**changes):
-    given = {"arch": ARCH, "features": FEATURES, "labels": LABELS, "temperature": 0.1, "key": 0, "draws": 400}
+    given = {"arch": ARCH, "features": FEATURES, "labels": LABELS, "temperature": 0.1, "key": 0}
     return sample_order_parameters(**(given | changes))
 
 
@@ -58,25 +59,25 @@ def test_reference_draws_of_all_weights(reference):
 def test_one_path_against_quadrature(width):
     """One head in one layer: U = r1² r2² with √N r ~ χ_N, so every average is an integral over two numbers."""
     generator = np.random.default_rng(1)
-    xi = generator.normal(size=(12, 1, 6))
-    labels = xi[:, 0] @ generator.normal(size=6) / 2 + 0.3 * generator.normal(size=12)
-    training, test = PathFeatures.from_attentioned_inputs(xi[:8]), PathFeatures.from_attentioned_inputs(xi[8:])
+    xi = generator.normal(size=(16, 1, 4))
+    labels = xi[:, 0] @ generator.normal(size=4) / 2 + 0.3 * generator.normal(size=16)
+    training, test = PathFeatures.from_attentioned_inputs(xi[:10]), PathFeatures.from_attentioned_inputs(xi[10:])
     arch = Architecture((1,), width)
-    exact = sample_order_parameters(arch, training, labels[:8], temperature=0.2, key=1, draws=4000)
+    exact = sample_order_parameters(arch, training, labels[:10], temperature=0.2, key=1, draws=4000)
     axis = np.linspace(-9, 3, 600)
     gamma = gammaln(width / 2)
     prior = width * (np.log(width) / 2 + axis) - width * np.exp(2 * axis) / 2 + (1 - width / 2) * np.log(2) - gamma
     # Both factors have the same law and only their sum enters: its density is a convolution on the grid.
     total = 2 * axis[0] + (axis[1] - axis[0]) * np.arange(2 * len(axis) - 1)
     density = np.convolve(np.exp(prior), np.exp(prior)) * (axis[1] - axis[0])
-    inner = xi[:8, 0] @ xi[:8, 0].T / 6
-    cross, own = xi[:8, 0] @ xi[8:, 0].T / 6, (xi[8:, 0] ** 2).sum(-1) / 6
+    inner = xi[:10, 0] @ xi[:10, 0].T / 4
+    cross, own = xi[:10, 0] @ xi[10:, 0].T / 4, (xi[10:, 0] ** 2).sum(-1) / 4
     logs, means, seconds = [], [], []
     for point in total:
         u = np.exp(2 * point)
-        covariance = u * inner + 0.2 * np.eye(8)
-        solved = np.linalg.solve(covariance, np.column_stack([labels[:8], u * cross]))
-        logs.append(-0.5 * (np.linalg.slogdet(covariance)[1] + labels[:8] @ solved[:, 0]))
+        covariance = u * inner + 0.2 * np.eye(10)
+        solved = np.linalg.solve(covariance, np.column_stack([labels[:10], u * cross]))
+        logs.append(-0.5 * (np.linalg.slogdet(covariance)[1] + labels[:10] @ solved[:, 0]))
         means.append(u * cross.T @ solved[:, 0])
         seconds.append(means[-1] ** 2 + u * own - np.einsum("pt,pt->t", u * cross, solved[:, 1:]))
     logs = np.array(logs) + np.log(np.maximum(density, 1e-300))
@@ -89,8 +90,8 @@ def test_one_path_against_quadrature(width):
     order = (exact.order_parameter - weights @ np.exp(2 * total)) / exact.order_parameter_error
     assert np.abs(order).max() < 4.5
     if width > 1:
-        corrected = one_loop(solve(arch, training, labels[:8], temperature=0.2))
-        evidence = logsumexp(logs) + np.log(axis[1] - axis[0]) - 4 * np.log(2 * np.pi)
+        corrected = one_loop(solve(arch, training, labels[:10], temperature=0.2))
+        evidence = logsumexp(logs) + np.log(axis[1] - axis[0]) - 5 * np.log(2 * np.pi)
         assert corrected.log_evidence == pytest.approx(evidence, abs=0.4 / width)
 
 
@@ -149,7 +150,7 @@ def test_kernel_forms_agree(posterior):
 def test_predictions_do_not_depend_on_the_pieces(posterior, monkeypatch):
     whole = posterior.predict(FEATURES)
     draws = posterior.predictor_draws(FEATURES)
-    assert draws.shape == (2, 400, 14)
+    assert draws.shape == (2, 1000, 10)
     np.testing.assert_allclose(draws.mean(axis=(0, 1)), whole.mean, rtol=1e-10)
     monkeypatch.setattr(moments_room, "CHUNK", 1000)
     pieces = posterior.predict(FEATURES)
@@ -162,30 +163,30 @@ def test_total_variance_by_hand(posterior):
     """Var f = E[Var f | U] + Var E[f | U], from the draws of U one by one."""
     grams = posterior.draws["posterior"]["order_parameter"].values.reshape(-1, 4, 4)
     base = solve(ARCH, FEATURES, LABELS, temperature=0.1)
-    predictions = [base.with_order_parameter(gram).predict(FEATURES) for gram in grams[::8]]
+    predictions = [base.with_order_parameter(gram).predict(FEATURES) for gram in grams[::20]]
     means = np.array([one.mean for one in predictions])
     variance = np.mean([one.variance for one in predictions], axis=0) + means.var(axis=0)
-    thinned = posterior.predictor_draws(FEATURES).reshape(-1, 14)[::8]
+    thinned = posterior.predictor_draws(FEATURES).reshape(-1, 10)[::20]
     np.testing.assert_allclose(thinned, means, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(variance, posterior.predict(FEATURES).variance, rtol=0.5)
 
 
 def test_several_outputs_have_an_axis_of_their_own():
-    arch = Architecture((2,), 5, outputs=2)
-    _, _, features = attention_problem(arch, examples=8)
-    labels = np.random.default_rng(0).normal(size=(8, 2))
-    both = sample_order_parameters(arch, features, labels, temperature=0.3, key=0, draws=300)
-    assert both.order_parameter.shape == (4, 4)
-    assert both.predict(features).mean.shape == (8, 2)
-    assert both.predictor_draws(features).shape == (2, 300, 8, 2)
-    assert list(both.draws["posterior"]["path"].values) == ["0: 0", "0: 1", "1: 0", "1: 1"]
+    arch = Architecture((2,), 5, outputs=3)
+    _, _, features = attention_problem(arch, examples=16, token_width=4)
+    labels, new = np.random.default_rng(0).normal(size=(10, 3)), features[10:]
+    every = sample_order_parameters(arch, features[:10], labels, temperature=0.3, key=0)
+    assert every.order_parameter.shape == (6, 6)
+    assert every.predict(new).mean.shape == (6, 3)
+    assert every.predictor_draws(new).shape == (2, 1000, 6, 3)
+    assert list(every.draws["posterior"]["path"].values) == ["0: 0", "0: 1", "1: 0", "1: 1", "2: 0", "2: 1"]
 
 
 def test_draws_repeat_by_key_and_report_progress(posterior):
     seen = []
     again = sampled(progress=lambda done, total, message: seen.append((done, total, message)))
     np.testing.assert_array_equal(again.vectors, posterior.vectors)
-    assert seen[0][0] == 0 and seen[-1][0] < seen[-1][1] == 600
+    assert seen[0][0] == 0 and seen[-1][0] < seen[-1][1] == 1500
     assert {message for _, _, message in seen} == {"NUTS, warm-up", "NUTS, draws"}
     assert not np.array_equal(sampled(key=1).vectors, posterior.vectors)
 
@@ -214,8 +215,8 @@ def test_a_chain_that_has_not_mixed_says_so():
         ({"chains": 0}, "chains: got 0; expected a whole number, 1 or more"),
         ({"warmup": 0}, "warmup: got 0; expected a whole number, 1 or more"),
         ({"temperature": 0.0}, "temperature: got 0.0; expected a number above 0"),
-        ({"labels": LABELS[:-1]}, "labels: got 13 labels; expected 14, one per example"),
-        ({"labels": np.ones((14, 2))}, r"labels: got shape \(14, 2\); expected 1 axis"),
+        ({"labels": LABELS[:-1]}, "labels: got 9 labels; expected 10, one per example"),
+        ({"labels": np.ones((10, 2))}, r"labels: got shape \(10, 2\); expected 1 axis"),
         ({"key": "seed"}, "key: got 'seed'; expected an integer or one JAX random key"),
         ({"arch": ARCH.replace(skip=True)}, "features: got 4 paths; expected 9"),
     ],

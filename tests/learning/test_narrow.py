@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from problems import importance_sampling
+from problems import importance_sampling, small_problem
 
 from thermoformer.learning import (
     Architecture,
@@ -39,13 +39,18 @@ def random_problem(arch: Architecture) -> tuple[Architecture, np.ndarray, np.nda
     return arch, xi, labels if arch.outputs > 1 else labels[:, 0]
 
 
-def scores(posterior, problem, temperature: float) -> np.ndarray:
-    """Mean, variance and order parameter, each as its largest distance from the truth in standard errors."""
+def truth_of(problem, temperature: float) -> dict[str, np.ndarray]:
     arch, xi, labels = problem
     count = len(labels)
     truth = importance_sampling(arch, xi[:count], labels, xi[count:], temperature, draws=400_000)
     assert truth["effective"] > 10_000
-    found = posterior.predict(raw(xi[count:]))
+    return truth
+
+
+def scores(posterior, problem, truth: dict[str, np.ndarray]) -> np.ndarray:
+    """Mean, variance and order parameter, each as its largest distance from the truth in standard errors."""
+    _, xi, labels = problem
+    found = posterior.predict(raw(xi[len(labels) :]))
     pairs = [
         (found.mean, found.mean_error, truth["mean"], truth["mean_error"]),
         (found.variance, found.variance_error, truth["variance"], truth["variance_error"]),
@@ -74,18 +79,18 @@ def test_tempered_chains_against_importance_sampling(problem):
     arch, xi, labels = problem
     posterior = sample_order_parameters(arch, raw(xi[: len(labels)]), labels, temperature=0.2, key=0)
     assert posterior.diagnostics.method == "tempered nuts" and posterior.diagnostics.mixed
-    assert (scores(posterior, problem, 0.2) < 4.5).all()
+    assert (scores(posterior, problem, truth_of(problem, 0.2)) < 4.5).all()
 
 
 def test_labels_along_one_of_two_orthogonal_features():
     """Both signs of the readout are equally likely. Tempered chains and Gibbs cross; NUTS over weights reports 0."""
     problem = arch, xi, labels = parallel_labels()
     given, settings = (arch, raw(xi[:6]), labels), {"temperature": 0.05, "key": 0}
-    exact = sample_order_parameters(*given, **settings)
+    exact, truth = sample_order_parameters(*given, **settings), truth_of(problem, 0.05)
     gibbs = sample_weights_on_paths(*given, **settings, method="gibbs")
     for posterior in (exact, gibbs):
         assert posterior.diagnostics.mixed
-        assert (scores(posterior, problem, 0.05) < 4.5).all()
+        assert (scores(posterior, problem, truth) < 4.5).all()
     with pytest.warns(SamplingWarning, match="the chains moved between modes 0 times, under 40"):
         sample_weights_on_paths(*given, **settings, method="nuts")
 
@@ -98,8 +103,9 @@ def test_chains_that_stay_in_one_mode_do_not_count_as_mixed():
 
 
 def test_the_method_is_chosen_by_the_width():
-    arch, xi, labels = sign_modes()
-    wide = sample_order_parameters(arch.replace(widths=2), raw(xi[:5]), labels, temperature=0.2, key=0)
+    # As wide as there are paths; one less is narrow. The sizes are those of test_brute_force, which has the program.
+    arch, features, labels = small_problem((2, 2), examples=10, token_width=4, widths=4)
+    wide = sample_order_parameters(arch, features, labels, temperature=0.2, key=0)
     assert wide.diagnostics.method == "nuts" and wide.diagnostics.crossings is None
     with pytest.raises(ValueError, match="method: got 'gibbs'; expected one of 'auto', 'nuts', 'tempered'"):
-        sample_order_parameters(arch, raw(xi[:5]), labels, temperature=0.2, key=0, method="gibbs")
+        sample_order_parameters(arch.replace(widths=3), features, labels, temperature=0.2, key=0, method="gibbs")

@@ -85,7 +85,7 @@ def test_scores_of_heads_and_paths():
 
 
 def test_evidence_score_is_the_difference_of_two_networks():
-    arch, features, labels = small_problem((2, 2), examples=40)
+    arch, features, labels = small_problem((2, 2))
     scores = evidence_scores(arch, features, labels, temperature=0.1)
     whole = solve(arch, features, labels, temperature=0.1)
     left = solve(Architecture((2, 1), 10), features.select([0, 2]), labels, temperature=0.1)
@@ -102,7 +102,7 @@ def test_evidence_score_of_an_only_head_compares_with_silence():
 
 
 def test_evidence_choice_beats_its_neighbours():
-    arch, features, labels = small_problem((2, 2), examples=60)
+    arch, features, labels = small_problem((2, 2))
     choice = choose_by_evidence(arch, features, labels)
     assert not choice.at_bound
     best = choice.solution.log_evidence
@@ -113,7 +113,7 @@ def test_evidence_choice_beats_its_neighbours():
 
 
 def test_an_unfinished_choice_is_reported():
-    arch, features, labels = small_problem((2,))
+    arch, features, labels = small_problem((2, 2))
     with pytest.raises(ConvergenceError, match="after 2 steps the evidence over .* still has a slope of .*; try more"):
         choose_by_evidence(arch, features, labels, max_steps=2)
 

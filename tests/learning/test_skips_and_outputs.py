@@ -155,8 +155,8 @@ def test_action_of_several_outputs_equals_its_definition():
 
 @pytest.mark.parametrize("arch", [NETWORKS["skips"], NETWORKS["skips, two outputs"]], ids=["skips", "and outputs"])
 def test_the_saddle_with_skips_is_stationary_and_whitening_is_inverted(arch):
-    _, _, features = attention_problem(arch, examples=15)
-    labels = np.random.default_rng(0).normal(size=(15, arch.outputs))
+    _, _, features = attention_problem(arch, examples=12)
+    labels = np.random.default_rng(0).normal(size=(12, arch.outputs))
     solution = solve(arch, features, labels, temperature=0.2)
     slope = jax.jit(jax.grad(Action.of(arch, solution.problem, 0.2)))(solution.vector)
     assert float(jnp.abs(slope).max()) < 1e-5
@@ -207,9 +207,9 @@ def test_the_general_kernel_of_outputs_at_one_output_equals_the_special_one():
 
 
 def test_rotating_the_outputs_rotates_the_prediction():
-    arch = Architecture((2, 2), 8, outputs=3)
-    _, _, features = attention_problem(arch, examples=14)
-    labels = np.random.default_rng(0).normal(size=(14, 3))
+    arch = NETWORKS["three outputs"].replace(widths=8, variances=1.0)
+    _, _, features = attention_problem(arch, examples=12)
+    labels = np.random.default_rng(0).normal(size=(12, 3))
     rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
     plain = solve(arch, features, labels, temperature=0.2)
     turned = solve(arch, features, labels @ rotation, temperature=0.2)

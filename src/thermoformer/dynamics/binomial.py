@@ -77,14 +77,15 @@ def _by_rejection(key: jax.Array, trials: jax.Array, probability: jax.Array, don
 
     def log_ratio(k):
         """log of the probability of k over that of the mode."""
+        rest = _stirling_rest(jnp.stack([mode, trials - mode, k, trials - k]))
         return (
             (mode + 0.5) * jnp.log((mode + 1) / (odds * (trials - mode + 1)))
             + (trials + 1) * jnp.log1p((k - mode) / (trials - k + 1))
             + (k + 0.5) * jnp.log(odds * (trials - k + 1) / (k + 1))
-            + _stirling_rest(mode)
-            + _stirling_rest(trials - mode)
-            - _stirling_rest(k)
-            - _stirling_rest(trials - k)
+            + rest[0]
+            + rest[1]
+            - rest[2]
+            - rest[3]
         )
 
     def unfinished(state):

@@ -169,8 +169,8 @@ class FiniteNetwork:
         first = self._sites.token_overlaps(token, 0.0)["o"], np.stack([overlaps[role] for role in ROLES[1:]])
         by_class = one_of("form", form, ("bits", "classes")) == "classes"
         draws = None if uniforms is None else self._uniforms(uniforms, steps, copies, by_class)
-        keys = jax.vmap(partial(jax.random.fold_in, as_key(key)))(jnp.arange(copies))
-        o, attended, A = _run(self._system(by_class), first, keys, draws, steps=steps, by_class=by_class)
+        shape = {"copies": copies, "steps": steps, "by_class": by_class}
+        o, attended, A = _run(self._system(by_class), first, as_key(key), draws, **shape)
         m_v, m_q, m_k = np.moveaxis(np.asarray(attended, np.float64), 2, 0)
         if self.features.heads == 1:
             m_v, m_q, m_k = m_v[:, :, 0], m_q[:, :, 0], m_k[:, :, 0]
@@ -235,10 +235,14 @@ class FiniteNetwork:
         )
 
 
-@partial(jax.jit, static_argnames=("steps", "by_class"))
-def _run(system: _System, first: Any, keys: jax.Array, uniforms: Any, *, steps: int, by_class: bool) -> Any:
+@partial(jax.jit, static_argnames=("copies", "steps", "by_class"))
+def _run(system: _System, first: Any, key: jax.Array, uniforms: Any, *, copies: int, steps: int, by_class: bool) -> Any:
     """o [copy, step, feature], (v, q, k) [copy, step, role, head, feature] and A [copy, step, feature]."""
-    return jax.vmap(lambda key, draws: _one_copy(system, first, key, draws, steps, by_class))(keys, uniforms)
+
+    def one(copy, draws):
+        return _one_copy(system, first, jax.random.fold_in(key, copy), draws, steps, by_class)
+
+    return jax.vmap(one)(jnp.arange(copies), uniforms)
 
 
 def _one_copy(system: _System, first: Any, key: jax.Array, uniforms: Any, steps: int, by_class: bool) -> Any:
@@ -278,6 +282,8 @@ def _one_copy(system: _System, first: Any, key: jax.Array, uniforms: Any, steps:
         return (window, A), (o, attended, A)
 
     o, attended = (jnp.asarray(part) for part in first)
-    window, A = attend(jnp.zeros((context, 2, heads, features)), attended, 0)
+    # The first token sees only itself, with weight 1.
+    window = jnp.zeros((context, 2, heads, features)).at[0].set(attended[::2])
+    A = attended[0].sum(axis=0)
     _, later = jax.lax.scan(step, (window, A), (jnp.arange(1, steps), uniforms))
     return tuple(jnp.concatenate([start[None], rest]) for start, rest in zip((o, attended, A), later, strict=True))

@@ -54,7 +54,7 @@ def find_returns(
     """
 
     def follow(state: Any, search: _Search, period: np.ndarray, steps: int) -> tuple[Any, _Search, _Gaps]:
-        gaps, done, given = _Gaps.begin(lanes.coordinates(state)), 0, (jnp.asarray(period), jnp.asarray(steps // 2))
+        gaps, done, given = _gaps(lanes, state), 0, (jnp.asarray(period), jnp.asarray(steps // 2))
         for some in pieces_of(steps, at_once):
             listen()
             bounds = jnp.asarray(done), jnp.asarray(done + some)
@@ -65,14 +65,14 @@ def find_returns(
         return state, search, gaps
 
     never = np.full(lanes.lanes, np.iinfo(np.int64).max)
-    state, search, _ = follow(state, _Search.begin(lanes.coordinates(state)), never, longest)
+    state, search, _ = follow(state, _search(lanes, state), never, longest)
     relative, absolute = np.asarray(search.period), np.asarray(search.shrunk)
     candidate = np.where(relative > 0, relative, absolute)
     confirmed = np.zeros(len(candidate), bool)
     if candidate.any():
         steps = max(longest, CONFIRMED_PERIODS * int(candidate.max()))
         _, _, gaps = follow(state, search, np.where(candidate > 0, candidate, never), steps)
-        confirmed = (candidate > 0) & np.asarray(gaps.closed)
+        confirmed = (candidate > 0) & jax.device_get(gaps).closed
     nearness, farthest = np.asarray(search.nearness), np.asarray(search.farthest)
     with np.errstate(invalid="ignore"):  # orbits that leave every bound
         nearness = np.where(farthest > 0, nearness / np.where(farthest > 0, farthest, 1.0), 0.0)
@@ -147,6 +147,17 @@ class _Gaps(eqx.Module):
     def closed(self) -> Array:
         """Whether the orbit rests within rounding, or comes closer to rest."""
         return (self.moved <= RESOLUTION * self.size) | (self.late <= self.early / 2)
+
+
+# Compiled as a whole: run eagerly, every operation would be a program.
+@eqx.filter_jit
+def _search(lanes: Lanes, state: Any) -> _Search:
+    return _Search.begin(lanes.coordinates(state))
+
+
+@eqx.filter_jit
+def _gaps(lanes: Lanes, state: Any) -> _Gaps:
+    return _Gaps.begin(lanes.coordinates(state))
 
 
 @eqx.filter_jit

@@ -182,7 +182,8 @@ def _run_batch(
 
         def with_tangents(state: Any, columns: Array, tally: Tally, turns: int) -> tuple[Any, Array, Tally, Any]:
             """The orbit so many turns on, a turn being the steps between orthonormalisations."""
-            sums = (jnp.zeros(lost.shape), jnp.zeros(lost.shape))
+            # From NumPy, which compiles nothing.
+            sums = (jnp.asarray(np.zeros(lost.shape)), jnp.asarray(np.zeros(lost.shape)))
             for some in pieces_of(turns, turns_at_once):
                 clock.listen()
                 state, columns, tally, sums = jax.block_until_ready(
@@ -223,7 +224,7 @@ def _run_batch(
             returns = Returns(none - 1, none, np.full(lanes.lanes, np.nan), none)
         mean, deviation = _moments(tally.total, tally.squares, seen)
         first = np.sqrt(np.asarray(half.changes) / max(half_steps, 1))
-        second = np.sqrt(np.asarray(tally.changes - half.changes) / max(seen - half_steps, 1))
+        second = np.sqrt((np.asarray(tally.changes) - np.asarray(half.changes)) / max(seen - half_steps, 1))
         shape = (lanes.lanes, plan.blocks, plan.exponents)
         last = jax.device_get(state)
         lowest, highest = np.asarray(tally.lowest).T, np.asarray(tally.highest).T
@@ -341,24 +342,23 @@ def run_tangents(
     """The same with tangent vectors; local exponents, and how often rounding was all that was left, are added up."""
 
     def one(_: Array, carry: tuple) -> tuple:
-        prepared, linear, columns, tally = carry
-        before = lanes.bare(prepared)
+        prepared, columns, tally = carry
+        before, linear = lanes.bare(prepared), lanes.linearise(prepared)
         columns = lanes.push(linear, columns)
         prepared = lanes.advance(prepared, linear)
         change = lanes.change(before, lanes.bare(prepared))
         tally = tally.count(lanes.observe(before), change, origin, how, shown, section)
-        return prepared, lanes.linearise(prepared), columns, tally
+        return prepared, columns, tally
 
     def turn(_: Array, carry: tuple) -> tuple:
         inner, sums, lost = carry
         inner = one(jnp.zeros(()), inner) if every == 1 else lax.fori_loop(0, every, one, inner)
-        prepared, linear, columns, tally = inner
+        prepared, columns, tally = inner
         columns, logarithms, lost_here = orthonormalise(columns)
-        return (prepared, linear, columns, tally), sums + logarithms, lost + lost_here
+        return (prepared, columns, tally), sums + logarithms, lost + lost_here
 
-    prepared = lanes.prepare(state)
-    inner = (prepared, lanes.linearise(prepared), columns, tally)
-    (prepared, _, columns, tally), *sums_after = lax.fori_loop(0, turns, turn, (inner, *sums))
+    inner = (lanes.prepare(state), columns, tally)
+    (prepared, columns, tally), *sums_after = lax.fori_loop(0, turns, turn, (inner, *sums))
     return lanes.bare(prepared), columns, tally, (sums_after[0], sums_after[1])
 
 

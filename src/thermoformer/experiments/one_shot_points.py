@@ -20,7 +20,6 @@ from .._progress import inside
 from .._validation import fail
 from ..learning import (
     Architecture,
-    AttentionNetwork,
     ConvergenceError,
     PathFeatures,
     SamplingWarning,
@@ -29,12 +28,12 @@ from ..learning import (
     gaussian_process,
     head_scores,
     label_alignment,
-    load_network,
     order_parameter_from_weights,
     sample_order_parameters,
     sample_weights_on_paths,
     solve,
 )
+from ..networks import AttentionNetwork, load_network
 from ..sweeps import resumable
 from .one_shot_config import OneShotConfig
 from .one_shot_training import SHIPPED, one_shot_parts, one_shot_tasks, shipped_network

@@ -17,15 +17,8 @@ from .. import __version__
 from .._files import write_safely
 from .._progress import Progress, silent
 from .._validation import check_memory, nonnegative_integer, positive_integer
-from ..learning import (
-    Architecture,
-    AttentionNetwork,
-    Training,
-    TrainingSettings,
-    load_network,
-    save_network,
-    train,
-)
+from ..learning import Architecture
+from ..networks import AttentionNetwork, Training, TrainingSettings, load_network, save_network, train
 from ..tasks import ImageClasses, OneShotTask, load_omniglot, load_other_images, split_classes
 
 # Accuracy of the published network of two layers with four heads, in percent.

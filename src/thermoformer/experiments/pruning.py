@@ -12,8 +12,8 @@ import xarray as xr
 
 from .._progress import Progress, inside, silent
 from .._validation import fail
-from ..learning import pruned_accuracies
-from ..learning import train as train_network
+from ..networks import pruned_accuracies
+from ..networks import train as train_network
 from ..sweeps import resumable
 from . import store
 from .executor import HERE, Executor

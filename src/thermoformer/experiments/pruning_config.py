@@ -12,8 +12,8 @@ import numpy as np
 
 from .._progress import Progress, silent
 from .._validation import fail, nonnegative_integer, positive_integer, positive_number
-from ..learning import AttentionNetwork, TrainingSettings, load_network
 from ..learning.scores import head_labels
+from ..networks import AttentionNetwork, TrainingSettings, load_network
 from ..tasks import OneShotTask
 from .one_shot_training import OneShotTrainingConfig, one_shot_parts, one_shot_tasks, shipped_network
 

@@ -8,20 +8,10 @@ import numpy as np
 import xarray as xr
 
 from .._progress import Progress
-from ..learning import (
-    HeadScores,
-    PathFeatures,
-    evidence_scores,
-    gradient_importance,
-    head_scores,
-    random_orders,
-    removal_order,
-    rescored_order,
-    solve_grid,
-    trained_scores,
-)
+from ..learning import HeadScores, PathFeatures, evidence_scores, head_scores, solve_grid
 from ..learning.network import Architecture
 from ..learning.scores import head_name
+from ..networks import gradient_importance, random_orders, removal_order, rescored_order, trained_scores
 from .pruning_config import RESCORED, SCORES, PruningConfig, PruningInputs
 
 Head = tuple[int, int]

@@ -1,6 +1,5 @@
 """Bayesian learning over attention paths: from tokens to predictions at any width."""
 
-from .attention_network import AttentionNetwork
 from .comparison import Comparison, Distance, compare
 from .corrections import CorrectedSolution, one_loop
 from .evidence import EvidenceChoice, choose_by_evidence, evidence_scores
@@ -17,31 +16,17 @@ from .heads import (
 )
 from .influence import Influence, influence
 from .network import Architecture, Weights, forward, prior_weights
-from .network_files import load_network, save_network
 from .order import effective_path_weights, order_parameter_from_weights
 from .paths import PathFeatures, path_attention
 from .posterior import Posterior
 from .predictor import PathSum, Prediction, Predictor, gaussian_predictor, label_alignment
-from .pruning import (
-    PruningCurve,
-    gradient_importance,
-    pruned_accuracies,
-    pruning_curve,
-    random_orders,
-    removal_order,
-    rescored_order,
-    trained_scores,
-)
 from .saddle import ConvergenceError, Solution, Stats, gaussian_process, solve, whitened_hessian
 from .sampling import Diagnostics, SamplingWarning
 from .scores import HeadScores, head_scores, path_scores
-from .training import Training, train
-from .training_settings import TrainingSettings
 from .weights import WeightPosterior, sample_weights, sample_weights_on_paths, weight_sampling_memory
 
 __all__ = [
     "Architecture",
-    "AttentionNetwork",
     "Comparison",
     "ConvergenceError",
     "CorrectedSolution",
@@ -56,13 +41,10 @@ __all__ = [
     "Posterior",
     "Prediction",
     "Predictor",
-    "PruningCurve",
     "SamplingWarning",
     "Solution",
     "SolutionGrid",
     "Stats",
-    "Training",
-    "TrainingSettings",
     "WeightPosterior",
     "Weights",
     "attention_from_logits",
@@ -75,32 +57,22 @@ __all__ = [
     "gaussian_predictor",
     "gaussian_process",
     "given_attention",
-    "gradient_importance",
     "head_scores",
     "influence",
     "join_heads",
     "label_alignment",
-    "load_network",
     "one_loop",
     "order_parameter_from_weights",
     "path_attention",
     "path_scores",
     "prior_weights",
-    "pruned_accuracies",
-    "pruning_curve",
     "query_key_attention",
     "random_attention",
-    "random_orders",
-    "removal_order",
-    "rescored_order",
     "sample_order_parameters",
     "sample_weights",
     "sample_weights_on_paths",
-    "save_network",
     "solve",
     "solve_grid",
-    "train",
-    "trained_scores",
     "uniform_attention",
     "weight_sampling_memory",
     "whitened_hessian",

@@ -234,7 +234,7 @@ def compare(
 
     Example:
         >>> import numpy as np
-        >>> xi = np.random.default_rng(0).normal(size=(50, 2, 6))
+        >>> xi = np.random.default_rng(0).normal(size=(50, 2, 8))
         >>> feats, y = PathFeatures.from_attentioned_inputs(xi), np.sign(xi[:, 0, 0])
         >>> comparison = compare(
         ...     Architecture((2,), 5), feats[:30], y[:30], feats[30:], y[30:], temperature=0.1, key=0,

@@ -193,12 +193,12 @@ def sample_weights_on_paths(
 
     Example:
         >>> import numpy as np
-        >>> feats = PathFeatures.from_attentioned_inputs(np.random.default_rng(0).normal(size=(5, 2, 3)))
+        >>> feats = PathFeatures.from_attentioned_inputs(np.random.default_rng(0).normal(size=(6, 1, 2)))
         >>> posterior = sample_weights_on_paths(
-        ...     Architecture((2,), 4), feats, [1, -1, 1, 1, -1], temperature=0.5, key=0, method="gibbs", draws=2000
+        ...     Architecture((1,), 4), feats, [1, -1, 1, 1, -1, 1], temperature=0.5, key=0, method="gibbs", draws=2000
         ... )
         >>> posterior.predict(feats).mean.shape
-        (5,)
+        (6,)
     """
     checked_architecture(arch)
     checked_features("features", features)

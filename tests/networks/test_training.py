@@ -18,10 +18,10 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from training_process import ARCH, SETTINGS, batch
 
-from thermoformer.learning import Architecture, TrainingSettings, Weights, save_network, train
-from thermoformer.learning.checkpoints import TrainingState, read_checkpoint, sole_writer, write_checkpoint
-from thermoformer.learning.training import initial_parameters
-from thermoformer.learning.training_settings import learning_rate
+from thermoformer.learning import Architecture, Weights
+from thermoformer.networks import TrainingSettings, save_network, train
+from thermoformer.networks.files import TrainingState, read_checkpoint, sole_writer, write_checkpoint
+from thermoformer.networks.training import initial_parameters, learning_rate
 
 SHORT = replace(SETTINGS, steps=6, validate_every=2, checkpoint_every=2)
 

@@ -11,25 +11,27 @@ from training_process import ARCH, SETTINGS, batch
 
 from thermoformer.learning import (
     Architecture,
-    AttentionNetwork,
     PathFeatures,
     evidence_scores,
-    gradient_importance,
     head_scores,
-    load_network,
     order_parameter_from_weights,
     prior_weights,
+    solve,
+)
+from thermoformer.learning.scores import head_labels
+from thermoformer.networks import (
+    AttentionNetwork,
+    gradient_importance,
+    load_network,
     pruned_accuracies,
     pruning_curve,
     random_orders,
     rescored_order,
     save_network,
-    solve,
     train,
     trained_scores,
 )
-from thermoformer.learning.pruning import path_factors
-from thermoformer.learning.scores import head_labels
+from thermoformer.networks.pruning import path_factors
 
 SHORT = replace(SETTINGS, steps=6, validate_every=2, checkpoint_every=2, schedule="constant")
 

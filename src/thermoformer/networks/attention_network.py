@@ -19,12 +19,12 @@ from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, one_of, positive_integer, real_array
-from ._entries import instance, sequence, tokens_with_logits
-from .network import READOUTS, Architecture, Weights, check_weights, network_output
-from .path_network import scaled_path_vectors
-from .paths import PathFeatures, path_weights
-from .predictor import Prediction
-from .scores import heads_kept
+from ..learning._entries import instance, sequence, tokens_with_logits
+from ..learning.network import READOUTS, Architecture, Weights, check_weights, network_output
+from ..learning.path_network import scaled_path_vectors
+from ..learning.paths import PathFeatures, path_weights
+from ..learning.predictor import Prediction
+from ..learning.scores import heads_kept
 
 # Numbers that one chunk of examples may hold at a time: 128 MiB of float64.
 _CHUNK_NUMBERS = 2**24

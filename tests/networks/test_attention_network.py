@@ -7,16 +7,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from thermoformer.learning import (
-    Architecture,
-    AttentionNetwork,
-    PathFeatures,
-    forward,
-    load_network,
-    prior_weights,
-    query_key_attention,
-    save_network,
-)
+from thermoformer.learning import Architecture, PathFeatures, forward, prior_weights, query_key_attention
+from thermoformer.networks import AttentionNetwork, load_network, save_network
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(9, 6, 4))
@@ -93,7 +85,7 @@ def test_chunks_change_nothing():
 
 
 def test_memory_is_bounded_by_default(monkeypatch):
-    monkeypatch.setattr("thermoformer.learning.attention_network._CHUNK_NUMBERS", 500)
+    monkeypatch.setattr("thermoformer.networks.attention_network._CHUNK_NUMBERS", 500)
     seen = [len(part) for part in network_of(ARCHITECTURES[1])._chunks(X, None)]
     assert sum(seen) == 9 and max(seen) == 500 // (36 * 5 + 6 * (6 + 4))
 
