@@ -26,6 +26,11 @@ def traced(*values: Any) -> bool:
     return jax is not None and any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
 
 
+def numpy_for(*values: Any) -> Any:
+    """NumPy for numbers, `jax.numpy` where JAX traces any of the values."""
+    return sys.modules["jax"].numpy if traced(values) else np
+
+
 def real_array(name: str, value: Any, axes: Sequence[str] | None = None) -> np.ndarray:
     """The value as a finite float64 array with the named axes; of a traced array type and shape are checked."""
     known = not traced(value)
@@ -106,6 +111,12 @@ def positive_number(name: str, value: Any) -> float:
     if not traced(number) and not 0 < number < np.inf:
         raise fail(name, number, "a number above 0")
     return number
+
+
+def one_number(name: str, value: Any) -> float:
+    """One finite number, of any size and sign; of a traced one type and shape are checked."""
+    number = real_array(name, value, ())
+    return number if traced(number) else float(number)  # type: ignore[return-value]
 
 
 def _number(name: str, value: Any) -> float:

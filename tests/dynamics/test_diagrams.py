@@ -123,7 +123,7 @@ def test_phase_diagram_on_a_grid(start):
 def test_memory_does_not_grow_with_steps(start):
     """The compiled program is one for any number of steps: its memory cannot depend on them."""
     model = paper()
-    lanes = model.lanes({"beta": np.linspace(1.2, 1.3, 16)}, start)
+    lanes = model.lanes({"beta": np.linspace(1.2, 1.3, 16)}, start, 16)
     state = model.start(lanes, [start] * 16)
     from thermoformer.dynamics.survey import run_steps
 

@@ -202,10 +202,10 @@ def test_finite_size(tmp_path):
 
 
 def test_copies_are_those_of_the_seed():
-    one = finite_size.distances(dataclasses.replace(SIZES, copies=3), 990, "classes")
-    same = finite_size.distances(dataclasses.replace(SIZES, copies=3), 990, "classes")
-    other = finite_size.distances(dataclasses.replace(SIZES, copies=3, seed=1), 990, "classes")
-    assert one.shape == (3, 10) and (one == same).all() and (one != other).any()
+    one = finite_size.distances(SIZES, 990, "classes")
+    same = finite_size.distances(SIZES, 990, "classes")
+    other = finite_size.distances(dataclasses.replace(SIZES, seed=1), 990, "classes")
+    assert one.shape == (SIZES.copies, 10) and (one == same).all() and (one != other).any()
 
 
 def test_a_power_is_fitted_by_its_errors():

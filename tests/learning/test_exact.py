@@ -172,7 +172,7 @@ def test_total_variance_by_hand(posterior):
 
 
 def test_several_outputs_have_an_axis_of_their_own():
-    arch = Architecture((2,), 5, outputs=3)
+    arch = Architecture((2,), (6, 5), outputs=3)
     _, _, features = attention_problem(arch, examples=16, token_width=4)
     labels, new = np.random.default_rng(0).normal(size=(10, 3)), features[10:]
     every = sample_order_parameters(arch, features[:10], labels, temperature=0.3, key=0)

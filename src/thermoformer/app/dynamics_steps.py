@@ -54,8 +54,8 @@ class _ShownField(MeanField):
     def observables(self) -> tuple[str, ...]:
         return tuple(f"m_{self.role}[{number}]" for number in range(self.features.features * self.features.heads))
 
-    def lanes(self, parameters: Mapping[str, np.ndarray], state: Window) -> MeanFieldLanes:
-        plain = super().lanes(parameters, state)
+    def lanes(self, parameters: Mapping[str, Any], state: Window, count: int = 1) -> MeanFieldLanes:
+        plain = super().lanes(parameters, state, count)
         return _ShownLanes(
             **{part.name: getattr(plain, part.name) for part in dataclasses.fields(plain)}, role=self.role
         )

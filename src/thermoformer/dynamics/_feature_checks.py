@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from .._keys import KeyLike, as_key
-from .._validation import fail, nonnegative_integer, positive_integer, real_array
+from .._validation import fail, nonnegative_integer, one_number, positive_integer, real_array, traced
 from .site_classes import ROLES, role_shape
 
 
@@ -76,8 +76,8 @@ def sizes(features: Any, positional_bits: Any, heads: Any) -> tuple[int, int, in
 
 def weight_of_positions(value: Any) -> float:
     """ε, the weight of the positional part of an overlap, in [0, 1]."""
-    epsilon = float(real_array("epsilon", value, ()))
-    if not 0 <= epsilon <= 1:
+    epsilon = one_number("epsilon", value)
+    if not traced(epsilon) and not 0 <= epsilon <= 1:
         raise fail("epsilon", epsilon, "a number from 0 to 1")
     return epsilon
 

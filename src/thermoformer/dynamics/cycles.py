@@ -159,7 +159,7 @@ def _root(model: Map, state: Any, period: int, *, isolated: bool = True) -> _Roo
     """
     positive_integer("period", period)
     state, _ = model.settled(state)
-    lanes = model.lanes({"": np.zeros(1)}, state)
+    lanes = model.lanes({}, state)
     if not bool(lanes.returns_count(jnp.asarray(period))):
         raise fail("period", period, "a multiple of the period of the positions")
     x = np.asarray(lanes.coordinates(model.start(lanes, [state])))[:, 0]

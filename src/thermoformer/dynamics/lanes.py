@@ -34,7 +34,7 @@ class Lanes(eqx.Module, Generic[State]):
 
     @property
     @abc.abstractmethod
-    def lanes(self) -> int:
+    def count(self) -> int:
         """How many lanes there are."""
 
     @abc.abstractmethod
@@ -100,17 +100,17 @@ class StepLanes(Lanes[Array]):
     Fields:
         function: called as function(x, **parameters) on one lane, x [coordinate].
         parameters: by name, one per lane.
-        count: how many lanes.
+        size: how many lanes.
     """
 
     function: Callable[..., Any] = eqx.field(static=True)
     parameters: dict[str, Float[Array, " lane"]]
-    count: int = eqx.field(static=True)
+    size: int = eqx.field(static=True)
 
     @property
-    def lanes(self) -> int:
+    def count(self) -> int:
         """How many lanes there are."""
-        return self.count
+        return self.size
 
     def step(self, state: Array) -> Array:
         """One step of every lane."""
@@ -155,7 +155,7 @@ class StepLanes(Lanes[Array]):
 
     def shared(self, place: Callable[[Array], Array]) -> StepLanes:
         """The same lanes with their parameters placed elsewhere."""
-        return StepLanes(self.function, {name: place(value) for name, value in self.parameters.items()}, self.count)
+        return StepLanes(self.function, {name: place(value) for name, value in self.parameters.items()}, self.size)
 
     def returns_count(self, steps: Int[Array, ""]) -> Array:
         """Every return counts."""

@@ -12,7 +12,7 @@ import xarray as xr
 from jax import lax
 from jaxtyping import Array
 
-from .._validation import fail, nonnegative_integer, nonnegative_number, positive_integer
+from .._validation import fail, nonnegative_integer, nonnegative_number, numpy_for, positive_integer
 from .lanes import Lanes
 from .maps import as_map
 from .plan import Plan, Survey, pieces_of, unbounded
@@ -120,6 +120,9 @@ def lyapunov_spectrum(
     The vectors start in random directions, always the same. Before averaging they turn into their own directions for a
     tenth of the steps, 1000 at most: within the transient if it is long enough, else along the first steps.
 
+    Works under `jax.jit` and `jax.vmap` over parameters and states. Exponents of an orbit that leaves every bound are
+    nan there.
+
     Arguments:
         model: a MeanField, a DiscreteMap or a step function of a vector.
         state: where the orbit begins: model.window(...), model.token(...), or a vector.
@@ -149,7 +152,7 @@ def lyapunov_spectrum(
     return LyapunovSpectrum(
         exponents=exponents[0],
         errors=errors[0],
-        running=np.cumsum(found.blocks[0], axis=0) / counts,
+        running=found.blocks[0].cumsum(axis=0) / counts,
         lost=found.lost[0],
         steps=steps,
         transient=transient,
@@ -172,7 +175,7 @@ def local_exponents(model: Any, state: Any, *, steps: int, k: int | None = None)
     model = as_map(model, state)
     count = exponent_count(k, model.dimension)
     state, _ = model.settled(state)
-    lanes = model.lanes({"": np.zeros(1)}, state)
+    lanes = model.lanes({}, state)
     lane_state = model.start(lanes, [state])
     columns = lanes.columns(lane_state, jnp.asarray(random_frame(count, model.dimension)))
     rows: list[np.ndarray] = []
@@ -202,11 +205,12 @@ def mean_and_error(found: Survey) -> tuple[np.ndarray, np.ndarray]:
 
     An orbit that leaves every bound has no exponents: nan. One block has no scatter, and its errors are nan.
     """
-    blocks = np.where(found.finite[:, None, None], found.blocks, np.nan)
+    xp = numpy_for(found.blocks)
+    blocks = xp.where(found.finite[:, None, None], found.blocks, np.nan)
     exponents, count = blocks.mean(axis=1), blocks.shape[1]
-    errors = blocks.std(axis=1, ddof=1) / np.sqrt(count) if count > 1 else np.full_like(exponents, np.nan)
+    errors = blocks.std(axis=1, ddof=1) / np.sqrt(count) if count > 1 else xp.full_like(exponents, np.nan)
     lost = lost_from_first(found.lost) & found.finite[:, None]
-    return np.where(lost, -np.inf, exponents), np.where(lost, np.nan, errors)
+    return xp.where(lost, -np.inf, exponents), xp.where(lost, np.nan, errors)
 
 
 def exponent_count(k: Any, dimension: int) -> int:

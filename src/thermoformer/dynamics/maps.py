@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail, real_array
+from .._validation import fail, numpy_for, one_number, real_array, traced
 from .lanes import Lanes, StepLanes
 
 
@@ -33,10 +33,11 @@ class Map(Protocol):
         """Names of what diagrams show."""
         ...
 
-    def lanes(self, parameters: Mapping[str, np.ndarray], state: Any) -> Lanes:
-        """The map with one set of parameters per lane, for states like the given one.
+    def lanes(self, parameters: Mapping[str, Any], state: Any, count: int = 1) -> Lanes:
+        """Copies of the map side by side, for states like the given one.
 
-        Parameters that are absent have the map's own value.
+        Arguments:
+            parameters: by name, one number per lane or one for all; the map's own by default.
         """
         ...
 
@@ -79,7 +80,7 @@ class DiscreteMap:
     def __post_init__(self) -> None:
         if not callable(self.step):
             raise fail("step", type(self.step).__name__, "a function step(x, **parameters)")
-        numbers = {name: float(real_array(name, value, ())) for name, value in dict(self.parameters).items()}
+        numbers = {name: one_number(name, value) for name, value in dict(self.parameters).items()}
         object.__setattr__(self, "parameters", numbers)
         object.__setattr__(self, "names", tuple(self.names))
         check_step(self.step, self.parameters, len(self.names))
@@ -99,23 +100,18 @@ class DiscreteMap:
         check_names("parameters", parameters, self.parameters)
         return dataclasses.replace(self, parameters={**self.parameters, **parameters})
 
-    def lanes(self, parameters: Mapping[str, np.ndarray], state: Any = None) -> StepLanes:
-        """The map with one set of parameters per lane."""
-        count = lane_count(parameters)
-        values = {
-            name: jnp.asarray(np.broadcast_to(np.asarray(parameters.get(name, own), np.float64), (count,)))
-            for name, own in self.parameters.items()
-        }
-        return StepLanes(self.step, values, count)
+    def lanes(self, parameters: Mapping[str, Any], state: Any = None, count: int = 1) -> StepLanes:
+        """Copies of the map side by side."""
+        return StepLanes(self.step, lane_values(self.parameters, parameters, count), count)
 
     def start(self, lanes: Lanes, states: Sequence[Any]) -> Any:
         """States [coordinate] side by side."""
-        vectors = [np.atleast_1d(real_array("state", state)) for state in states]
+        vectors = [numpy_for(state).atleast_1d(real_array("state", state)) for state in states]
         for vector in vectors:
             if vector.shape != (self.dimension,):
                 expected = f"[{self.dimension}], one entry per coordinate ({', '.join(self.names)})"
                 raise fail("state", f"shape {vector.shape}", expected)
-        return jnp.asarray(np.stack(vectors, axis=-1))
+        return jnp.asarray(numpy_for(vectors).stack(vectors, axis=-1))
 
     def settled(self, state: Any) -> tuple[Any, int]:
         """Every state will do."""
@@ -123,7 +119,7 @@ class DiscreteMap:
 
     def state(self, lanes: Lanes, lane_state: Any, lane: int) -> np.ndarray:
         """The state of one lane."""
-        return np.asarray(lane_state)[:, lane].copy()
+        return lane_state[:, lane] if traced(lane_state) else np.asarray(lane_state)[:, lane].copy()
 
 
 def check_step(step: Callable[..., Any], parameters: Mapping[str, float], count: int) -> None:
@@ -160,7 +156,7 @@ def as_map(model: Any, state: Any = None, parameters: Mapping[str, float] | None
         return model
     if not callable(model):
         raise fail("model", type(model).__name__, "a MeanField, a DiscreteMap or a step function")
-    size = np.atleast_1d(real_array("state", state)).size
+    size = real_array("state", state).size
     names = ("x",) if size == 1 else tuple(f"x{number}" for number in range(size))
     return DiscreteMap(model, parameters or {}, names)
 
@@ -172,6 +168,10 @@ def check_names(argument: str, given: Mapping[str, Any], known: Mapping[str, Any
             raise fail(argument, repr(name), "one of " + (", ".join(map(repr, known)) or "none: it has no parameters"))
 
 
-def lane_count(parameters: Mapping[str, np.ndarray]) -> int:
-    """How many lanes sets of parameters ask for: the length of the arrays among them."""
-    return int(np.broadcast_shapes((1,), *(np.shape(value) for value in parameters.values()))[0])
+def lane_values(own: Mapping[str, float], given: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Every parameter of a map, one value per lane: as given, or the map's own."""
+    found = {}
+    for name, value in own.items():
+        value = given.get(name, value)
+        found[name] = jnp.asarray(numpy_for(value).broadcast_to(numpy_for(value).asarray(value, np.float64), (count,)))
+    return found

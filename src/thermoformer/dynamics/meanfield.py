@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from .._validation import fail, real_array, true_or_false
+from .._validation import fail, numpy_for, one_number, real_array, traced, true_or_false
 from ._feature_checks import weight_of_positions
 from .features import Features
 from .lanes import Lanes
-from .maps import check_names, lane_count
+from .maps import check_names, lane_values
 from .positions import context_and_positions, rotation_period
 from .window_lanes import MeanFieldLanes, WindowState
 
@@ -71,9 +71,9 @@ class MeanField:
         if not isinstance(self.features, Features):
             raise fail("features", type(self.features).__name__, "Features")
         for name in ("beta", "gamma"):
-            object.__setattr__(self, name, float(real_array(name, getattr(self, name), ())))
+            object.__setattr__(self, name, one_number(name, getattr(self, name)))
         object.__setattr__(self, "epsilon", weight_of_positions(self.epsilon))
-        if self.features.positional_bits == 0 and self.epsilon > 0:
+        if self.features.positional_bits == 0 and not traced(self.epsilon) and self.epsilon > 0:
             raise fail("epsilon", self.epsilon, "0: these features have no positional bits")
         context, positions = context_and_positions(self.context, self.positions, self.features.positional_bits)
         object.__setattr__(self, "context", context)
@@ -166,20 +166,21 @@ class MeanField:
             (2, 3)
         """
         A, _ = self.look(window)
-        kept = np.concatenate([A[None], window.A])
+        kept = numpy_for(A, window.A).concatenate([A[None], window.A])
         room = self._context - 1  # for the tokens before the new one
         first = window.first if len(window.A) < room else None
-        return Window(kept[: self._context], np.roll(window.positions, 1, axis=0), first)
+        return Window(kept[: self._context], numpy_for(window.positions).roll(window.positions, 1, axis=0), first)
 
     def look(self, window: Window) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """A' of a window, and the overlaps of its newest token by role: o [feature], others [head, feature]."""
         tokens = self.overlaps(window.A, window.positions[: len(window.A)])
+        xp = numpy_for(tokens, window.first, self.gamma)
         if window.first is not None:
-            tokens = {role: np.concatenate([tokens[role], window.first[role][None]]) for role in tokens}
+            tokens = {role: xp.concatenate([tokens[role], window.first[role][None]]) for role in tokens}
         scale = self.gamma / np.sqrt(self.features.features)
-        logits = scale * np.einsum("ha,dha->dh", tokens["q"][0], tokens["k"])
-        powers = np.exp(logits - logits.max(axis=0))
-        attention = np.einsum("dh,dha->a", powers / powers.sum(axis=0), tokens["v"])
+        logits = scale * xp.einsum("ha,dha->dh", tokens["q"][0], tokens["k"])
+        powers = xp.exp(logits - logits.max(axis=0)[None])
+        attention = xp.einsum("dh,dha->a", powers / powers.sum(axis=0)[None], tokens["v"])
         return attention, {role: tokens[role][0] for role in tokens}
 
     def overlaps(self, A: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
@@ -189,12 +190,13 @@ class MeanField:
             A: [token, feature].
             positions: [token, bit].
         """
-        means = np.tanh(self.beta * A @ self.features.signs.T)
+        xp = numpy_for(A, positions, self.beta, self.epsilon)
+        means = xp.tanh(self.beta * A @ self.features.signs.T)
         share, bits = 1 - self.epsilon, max(self.features.positional_bits, 1)
         found = {"o": share * means @ self.features.weights["o"]}
         for role in ROLES:
-            semantic = np.einsum("ds,sha->dha", means, self.features.weights[role])
-            positional = np.einsum("di,hai->dha", positions, self.features.positional[role]) / bits
+            semantic = xp.einsum("ds,sha->dha", means, self.features.weights[role])
+            positional = xp.einsum("di,hai->dha", positions, self.features.positional[role]) / bits
             found[role] = share * semantic + self.epsilon * positional
         return found
 
@@ -206,25 +208,26 @@ class MeanField:
             state, steps = self.step(state), steps + 1
         return state, steps
 
-    def lanes(self, parameters: Mapping[str, np.ndarray], state: Window) -> MeanFieldLanes:
-        """The model with one set of parameters per lane, for windows at the positions of a given one."""
-        count = lane_count(parameters)
-        values = {
-            name: np.broadcast_to(np.asarray(parameters.get(name, own), np.float64), (count,))
-            for name, own in self.parameters.items()
-        }
+    def lanes(self, parameters: Mapping[str, Any], state: Window, count: int = 1) -> MeanFieldLanes:
+        """Copies of the model side by side, for windows at the positions of a given one."""
+        values = lane_values(self.parameters, parameters, count)
         positions = state.positions[::-1]  # slots hold the oldest token first
         bits = max(self.features.positional_bits, 1)
+        epsilon = parameters.get("epsilon", self.epsilon)
+        positional = traced(epsilon) or bool(np.any(epsilon))
         roles = ("q", "k", "v")
-        biases = [np.einsum("di,hai->dha", positions, self.features.positional[role]) / bits for role in roles]
+        xp = numpy_for(positions)
+        biases = [xp.einsum("di,hai->dha", positions, self.features.positional[role]) / bits for role in roles]
+        # Every pattern of positions repeats after L steps; traced ones may do so sooner.
+        phases = self._context if traced(positions) else rotation_period(np.concatenate(biases, axis=1))
         return MeanFieldLanes(
-            **{name: jnp.asarray(value) for name, value in values.items()},
+            **values,
             signs=jnp.asarray(self.features.signs),
             weights=tuple(jnp.asarray(self.features.weights[role]) for role in roles),
             overlap_weights=jnp.asarray(self.features.weights["o"]),
             biases=tuple(jnp.asarray(bias) for bias in biases),
             positions=jnp.asarray(positions),
-            phases=1 if not values["epsilon"].any() else rotation_period(np.concatenate(biases, axis=1)),
+            phases=phases if positional else 1,
         )
 
     def start(self, lanes: Lanes, states: Sequence[Window]) -> WindowState:
@@ -232,15 +235,18 @@ class MeanField:
         assert isinstance(lanes, MeanFieldLanes)
         for state in states:
             self.check(state)
-            if not np.array_equal(state.positions[::-1], lanes.positions):
+            known = not traced(state.positions, lanes.positions)
+            if known and not np.array_equal(state.positions[::-1], lanes.positions):
                 raise fail("state", "windows at different positions", "equal positions in all windows of one call")
-        return lanes.start(jnp.asarray(np.stack([state.A[::-1] for state in states], axis=-1)))
+        windows = [state.A[::-1] for state in states]
+        return lanes.start(jnp.asarray(numpy_for(windows).stack(windows, axis=-1)))
 
     def state(self, lanes: Lanes, lane_state: WindowState, lane: int) -> Window:
         """The window of one lane."""
         assert isinstance(lanes, MeanFieldLanes)
-        slot, context = int(lane_state.slot), self._context
-        newest_first = [(slot - 1 - token) % context for token in range(context)]
+        newest_first = (lane_state.slot - 1 - np.arange(self._context)) % self._context
+        if traced(lane_state):
+            return Window(lane_state.attention[newest_first, :, lane], lanes.positions[newest_first])
         A = np.asarray(lane_state.attention)[newest_first, :, lane]
         return Window(A, np.asarray(lanes.positions)[newest_first])
 

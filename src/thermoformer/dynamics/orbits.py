@@ -13,13 +13,21 @@ import xarray as xr
 from jax import lax
 from jaxtyping import Array
 
-from .._validation import fail, nonnegative_integer, pair_of_numbers, positive_integer, real_array
+from .._validation import (
+    fail,
+    nonnegative_integer,
+    numpy_for,
+    pair_of_numbers,
+    positive_integer,
+    real_array,
+    traced,
+)
 from .lanes import Lanes
 from .lyapunov import check_steps
 from .maps import as_map
 from .meanfield import MeanField, Window
 from .plan import Density, Plan, pieces_of, unbounded
-from .survey import MOST_AT_ONCE, many_steps, steps_at_once, survey
+from .survey import MOST_AT_ONCE, as_numbers, many_steps, steps_at_once, survey
 from .window_lanes import MeanFieldLanes
 
 
@@ -70,6 +78,9 @@ class MapOrbit:
 def orbit(model: Any, state: Any, *, steps: int, transient: int = 0) -> Any:
     """The orbit from a state, step by step.
 
+    Works under `jax.jit`, `jax.vmap` and `jax.grad` over parameters and states. An orbit that leaves every bound raises
+    no error there.
+
     Arguments:
         model: a MeanField, a DiscreteMap or a step function of a vector.
         state: model.window(...), model.token(...), or a vector.
@@ -88,7 +99,7 @@ def orbit(model: Any, state: Any, *, steps: int, transient: int = 0) -> Any:
     check_steps(steps, transient)
     model = as_map(model, state)
     if not isinstance(model, MeanField):
-        lanes = model.lanes({"": np.zeros(1)}, state)
+        lanes = model.lanes({}, state)
         lane_state = many_steps(lanes, model.start(lanes, [state]), transient, steps_at_once(model.dimension, 1))
         (rows,), last = _kept(_follow, lanes, lane_state, steps)
         return MapOrbit(rows, model.state(lanes, last, 0))
@@ -102,13 +113,13 @@ def orbit(model: Any, state: Any, *, steps: int, transient: int = 0) -> Any:
         else:
             rows.append((attention, *(overlaps[role] for role in ("o", "v", "q", "k"))))
         state = model.step(state)
-    columns = [np.stack(column) for column in zip(*rows, strict=True)]
+    columns = [numpy_for(column).stack(column) for column in zip(*rows, strict=True)]
     if len(rows) < steps:
-        lanes = model.lanes({"": np.zeros(1)}, state)
+        lanes = model.lanes({}, state)
         at_once = steps_at_once(model.dimension, 1)
         lane_state = many_steps(lanes, model.start(lanes, [state]), transient - skipped, at_once)
         fast, last = _kept(_record, lanes, lane_state, steps - len(rows))
-        columns = [np.concatenate(pair) for pair in zip(columns, fast, strict=True)] if columns else fast
+        columns = [numpy_for(pair).concatenate(pair) for pair in zip(columns, fast, strict=True)] if columns else fast
         state = model.state(lanes, last, 0)
     if model.features.heads == 1:
         columns = [column[:, 0] if column.ndim == 3 else column for column in columns]
@@ -120,10 +131,10 @@ def _kept(follow: Callable[..., Any], lanes: Lanes, state: Any, steps: int) -> t
     pieces: list[list[np.ndarray]] = []
     for some in pieces_of(steps, MOST_AT_ONCE):
         columns, state = follow(lanes, state, some)
-        pieces.append([np.asarray(column)[..., 0] for column in columns])
-        if not all(np.isfinite(column).all() for column in pieces[-1]):
+        pieces.append([as_numbers(column)[..., 0] for column in columns])
+        if not traced(pieces[-1]) and not all(np.isfinite(column).all() for column in pieces[-1]):
             raise unbounded()
-    return [np.concatenate(column) for column in zip(*pieces, strict=True)], state
+    return [numpy_for(column).concatenate(column) for column in zip(*pieces, strict=True)], state
 
 
 @eqx.filter_jit

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._validation import fail
+from .._validation import fail, traced
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Survey:
 
     def bounded(self) -> Survey:
         """Itself; an orbit that left every bound is refused."""
-        if not self.finite.all():
+        if not traced(self.finite) and not self.finite.all():
             raise unbounded()
         return self
 
@@ -109,6 +109,8 @@ class Survey:
     @classmethod
     def joined(cls, parts: Sequence[Survey]) -> Survey:
         """Points of several surveys in a row."""
+        if len(parts) == 1:
+            return parts[0]
         names = [name for name in vars(parts[0]) if name != "finals"]
         found = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         return cls(**found, finals=[state for part in parts for state in part.finals])

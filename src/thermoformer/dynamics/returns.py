@@ -64,7 +64,7 @@ def find_returns(
             done += some
         return state, search, gaps
 
-    never = np.full(lanes.lanes, np.iinfo(np.int64).max)
+    never = np.full(lanes.count, np.iinfo(np.int64).max)
     state, search, _ = follow(state, _search(lanes, state), never, longest)
     relative, absolute = np.asarray(search.period), np.asarray(search.shrunk)
     candidate = np.where(relative > 0, relative, absolute)

@@ -20,7 +20,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from .._validation import fail, positive_integer
+from .._validation import fail, numpy_for, positive_integer, traced
 from .lanes import Lanes
 from .maps import Map
 from .plan import Plan, Survey, Tally, pieces_of
@@ -90,7 +90,7 @@ def survey(
             clock.stop.set()
             for future in futures:
                 future.cancel()
-            # What was told to stop says so; what told it is the news.
+            # Re-raise the original error, not the InterruptedError of the other batches.
             raise (clock.cause or error) from None
 
 
@@ -152,13 +152,13 @@ def _run_batch(
     clock: _Clock,
 ) -> Survey:
     with jax.default_device(devices[0]):
-        lanes = model.lanes(parameters or {"": np.zeros(len(states))}, states[0])
+        lanes = model.lanes(parameters, states[0], len(states))
         state = model.start(lanes, states)
         if len(devices) > 1:
             place = over_devices(devices)
             lanes, state = lanes.shared(place), jax.tree.map(place, state)
         platform = devices[0].platform
-        at_once = steps_at_once(model.dimension, lanes.lanes, platform=platform)
+        at_once = steps_at_once(model.dimension, lanes.count, platform=platform)
         alignment = min(int(ALIGNMENT_SHARE * plan.steps), LONGEST_ALIGNMENT) // plan.every if plan.exponents else 0
         aligns_before = alignment * plan.every <= plan.transient
         transient = plan.transient - aligns_before * alignment * plan.every
@@ -175,10 +175,10 @@ def _run_batch(
         shown = 0 if density is None else density.shown
         frame = jnp.asarray(random_frame(plan.exponents, model.dimension)) if plan.exponents else None
         origin, tally, columns = _beginning(lanes, state, bins, 0 if section is None else bins, frame)
-        blocks, lost, counted = [], np.zeros((plan.exponents, lanes.lanes)), []
+        blocks, lost, counted = [], np.zeros((plan.exponents, lanes.count)), []
         half, half_steps, seen = tally, 0, 0
         all_turns = max(plan.steps // plan.every, plan.blocks)
-        turns_at_once = steps_at_once(model.dimension, lanes.lanes, plan.exponents, platform) // plan.every or 1
+        turns_at_once = steps_at_once(model.dimension, lanes.count, plan.exponents, platform) // plan.every or 1
 
         def with_tangents(state: Any, columns: Array, tally: Tally, turns: int) -> tuple[Any, Array, Tally, Any]:
             """The orbit so many turns on, a turn being the steps between orthonormalisations."""
@@ -206,8 +206,8 @@ def _run_batch(
                 turns = all_turns * (block + 1) // plan.blocks - all_turns * block // plan.blocks
                 state, columns, tally, sums = with_tangents(state, columns, tally, turns)
                 # By the mean length of a block, so that the mean over blocks is that over all steps.
-                blocks.append(np.asarray(sums[0]) * plan.blocks / (all_turns * plan.every))
-                lost += np.asarray(sums[1])
+                blocks.append(as_numbers(sums[0]) * plan.blocks / (all_turns * plan.every))
+                lost = lost + as_numbers(sums[1])
                 counted.append(turns)
                 seen += turns * plan.every
             else:
@@ -220,33 +220,32 @@ def _run_batch(
         if plan.longest_period:
             returns = find_returns(lanes, state, plan.longest_period, plan.tolerance, at_once, clock.listen)
         else:
-            none = np.zeros(lanes.lanes, int)
-            returns = Returns(none - 1, none, np.full(lanes.lanes, np.nan), none)
+            none = np.zeros(lanes.count, int)
+            returns = Returns(none - 1, none, np.full(lanes.count, np.nan), none)
+        origin, tally, half, last = as_numbers((origin, tally, half, state))
+        xp = numpy_for(last)
         mean, deviation = _moments(tally.total, tally.squares, seen)
-        first = np.sqrt(np.asarray(half.changes) / max(half_steps, 1))
-        second = np.sqrt((np.asarray(tally.changes) - np.asarray(half.changes)) / max(seen - half_steps, 1))
-        shape = (lanes.lanes, plan.blocks, plan.exponents)
-        last = jax.device_get(state)
-        lowest, highest = np.asarray(tally.lowest).T, np.asarray(tally.highest).T
+        first = xp.sqrt(half.changes / max(half_steps, 1))
+        second = xp.sqrt((tally.changes - half.changes) / max(seen - half_steps, 1))
         finite = finite_lanes(last)
         if seen:
-            finite &= np.isfinite(lowest).all(1) & np.isfinite(highest).all(1)
-        means, shares = np.zeros(shape), (lost / max(sum(counted), 1)).T
+            finite = finite & xp.isfinite(tally.lowest).all(0) & xp.isfinite(tally.highest).all(0)
+        means, shares = np.zeros((lanes.count, plan.blocks, plan.exponents)), (lost / max(sum(counted), 1)).T
         if blocks:
-            means, shares = largest_first(np.stack(blocks).transpose(2, 0, 1), shares)
+            means, shares = largest_first(xp.stack(blocks).transpose(2, 0, 1), shares)
         return Survey(
             blocks=means,
             lost=shares,
-            average=(np.asarray(origin) + mean).T,
+            average=(origin + mean).T,
             deviation=deviation.T,
-            lowest=lowest,
-            highest=highest,
-            density=np.asarray(tally.density).T,
-            section=np.asarray(tally.section).T,
+            lowest=tally.lowest.T,
+            highest=tally.highest.T,
+            density=tally.density.T,
+            section=tally.section.T,
             **vars(returns),
-            drift=_drift(first, second) if half_steps else np.full(lanes.lanes, np.nan),
+            drift=_drift(first, second) if half_steps else np.full(lanes.count, np.nan),
             finite=finite,
-            finals=[model.state(lanes, last, lane) for lane in range(lanes.lanes)],
+            finals=[model.state(lanes, last, lane) for lane in range(lanes.count)],
         )
 
 
@@ -262,22 +261,28 @@ def _beginning(
 
 def _moments(total: Array, squares: Array, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation from sums over steps."""
-    mean = np.asarray(total) / max(steps, 1)
+    xp, mean = numpy_for(total), total / max(steps, 1)
     with np.errstate(invalid="ignore", over="ignore"):  # orbits that leave every bound
-        return mean, np.sqrt(np.maximum(np.asarray(squares) / max(steps, 1) - mean**2, 0.0))
+        return mean, xp.sqrt(xp.maximum(squares / max(steps, 1) - mean**2, 0.0))
 
 
 def _drift(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """The relative difference of two sets of numbers [lane]."""
-    both = first + second
+    xp, both = numpy_for(first, second), first + second
     with np.errstate(invalid="ignore"):  # orbits that leave every bound
-        return np.where(both > 0, 2 * np.abs(first - second) / np.where(both > 0, both, 1.0), 0.0)
+        return xp.where(both > 0, 2 * abs(first - second) / xp.where(both > 0, both, 1.0), 0.0)
 
 
 def finite_lanes(state: Any) -> np.ndarray:
-    """Whether all numbers of each lane [lane] are finite; what has no axis is of all lanes."""
-    parts = [np.isfinite(part).reshape(-1, part.shape[-1]) for part in jax.tree.leaves(state) if np.ndim(part)]
-    return np.asarray(np.concatenate(parts).all(axis=0))
+    """Whether all numbers of each lane [lane] are finite; arrays without a lane axis are shared by all lanes."""
+    xp = numpy_for(state)
+    parts = [xp.isfinite(part).reshape(-1, part.shape[-1]) for part in jax.tree.leaves(state) if np.ndim(part)]
+    return xp.asarray(xp.concatenate(parts).all(axis=0))
+
+
+def as_numbers(tree: Any) -> Any:
+    """Arrays of a device as NumPy arrays; traced ones as they are."""
+    return tree if traced(tree) else jax.device_get(tree)
 
 
 def steps_at_once(dimension: int, lanes: int, vectors: int = 0, platform: str | None = None) -> int:

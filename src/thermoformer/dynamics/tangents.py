@@ -8,6 +8,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from .._validation import numpy_for
+
 # What is left of a vector after its projections are taken away has a rounding error of about one unit of its length
 # before: with less than this share left, the rest is rounding.
 LOST = 64 * np.finfo(np.float64).eps
@@ -52,14 +54,15 @@ def largest_first(
         >>> largest_first(np.array([[[-1.0, 0.5, 3.0]]]), np.array([[0.0, 0.0, 0.2]]))[0].tolist()
         [[[0.5, -1.0, 3.0]]]
     """
-    means = np.where(lost_from_first(lost), -np.inf, blocks.mean(axis=1))
-    order = np.argsort(-means, axis=1, kind="stable")
-    return np.take_along_axis(blocks, order[:, None], axis=2), np.take_along_axis(lost, order, axis=1)
+    xp = numpy_for(blocks, lost)
+    means = xp.where(lost_from_first(lost), -np.inf, blocks.mean(axis=1))
+    order = xp.argsort(-means, axis=1, stable=True)
+    return xp.take_along_axis(blocks, order[:, None], axis=2), xp.take_along_axis(lost, order, axis=1)
 
 
 def lost_from_first(lost: Float[np.ndarray, "lane exponent"]) -> Bool[np.ndarray, "lane exponent"]:
     """Which exponents are lost to rounding: those after a lost one are not larger than it, and are lost as well."""
-    return np.maximum.accumulate(lost > LOST_SHARE, axis=1)
+    return (lost > LOST_SHARE).cumsum(axis=1) > 0
 
 
 def orthonormalise(

@@ -72,7 +72,7 @@ class MeanFieldLanes(Lanes[WindowState]):
     phases: int = eqx.field(static=True)
 
     @property
-    def lanes(self) -> int:
+    def count(self) -> int:
         """How many lanes there are."""
         return self.beta.shape[0]
 
@@ -122,7 +122,7 @@ class MeanFieldLanes(Lanes[WindowState]):
     def push(self, linear: LinearStep, columns: Array) -> Array:
         """Tangent vectors [vector, slot, feature, lane], one step on: the new token takes the slot of the oldest."""
         jacobian = linear.jacobian.reshape(-1, *linear.jacobian.shape[2:])
-        new = sum_of_products(jacobian, columns.reshape(columns.shape[0], -1, self.lanes))
+        new = sum_of_products(jacobian, columns.reshape(columns.shape[0], -1, self.count))
         return lax.dynamic_update_slice_in_dim(columns, new[:, None], linear.slot, 1)
 
     def advance(self, state: PreparedWindow, linear: LinearStep) -> PreparedWindow:
@@ -142,7 +142,7 @@ class MeanFieldLanes(Lanes[WindowState]):
         """Vectors whose tokens are in order, oldest first, with the entries of each token put in its slot."""
         token = lax.rem(jnp.arange(self.context) + self.context - state.slot, self.context)
         by_token = vectors.reshape(len(vectors), self.context, -1)
-        return jnp.repeat(by_token[:, token, :, None], self.lanes, axis=-1)
+        return jnp.repeat(by_token[:, token, :, None], self.count, axis=-1)
 
     def coordinates(self, state: WindowState) -> Float[Array, "coordinate lane"]:
         """A of all tokens, oldest first."""
@@ -150,12 +150,12 @@ class MeanFieldLanes(Lanes[WindowState]):
 
     def at(self, coordinates: Float[Array, "coordinate lane"]) -> WindowState:
         """The window with these A, oldest first."""
-        return self.start(coordinates.reshape(self.context, -1, self.lanes))
+        return self.start(coordinates.reshape(self.context, -1, self.count))
 
     def in_order(self, state: WindowState, column: Array) -> Float[Array, "coordinate lane"]:
         """Entries by slot, put in the order of the tokens, oldest first."""
         order = lax.rem(state.slot + jnp.arange(self.context), self.context)
-        return column[order].reshape(-1, self.lanes)
+        return column[order].reshape(-1, self.count)
 
     def shared(self, place: Callable[[Array], Array]) -> MeanFieldLanes:
         """The same lanes with their parameters placed elsewhere."""

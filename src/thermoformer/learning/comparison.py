@@ -241,7 +241,7 @@ def compare(
         ...     methods=("gaussian process", "saddle"),
         ... )
         >>> comparison.reference, round(comparison.distance("gaussian process").mean, 2)
-        ('saddle', 0.07)
+        ('saddle', 0.12)
     """
     names = _checked_methods(methods)
     sampled = [name for name in names if name in REFERENCES]
