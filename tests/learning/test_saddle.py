@@ -197,7 +197,6 @@ def test_many_paths_converge_where_it_is_hard():
 
 def test_grid_equals_single_solutions_and_batches():
     arch, features, labels = small_problem((2, 2))
-    # Six points, as in every small grid of these tests: all have one program.
     widths, temperatures = (5, (5, 10, 20), 100), (0.01, 1.0)
     # Searches from different starts: they end within the tolerance of each other.
     axes = {"widths": widths, "temperatures": temperatures, "tolerance": 1e-12}
@@ -231,8 +230,8 @@ def test_non_convergence_is_reported():
         solve(arch, features, labels, temperature=0.1, max_steps=2)
     unfinished = solve(arch, features, labels, temperature=0.1, max_steps=2, throw=False)
     assert not unfinished.converged and unfinished.stats.gradient_norm > 1e-8
-    with pytest.raises(ConvergenceError, match=r"6 of 6 points: \(widths \(10, 10, 10\), temperature 0.1\)"):
-        solve_grid(arch, features, labels, widths=[10, 20, 30], temperatures=[0.1, 0.2], max_steps=2)
+    with pytest.raises(ConvergenceError, match=r"2 of 2 points: \(widths \(10, 10, 10\), temperature 0.1\)"):
+        solve_grid(arch, features, labels, widths=[10, 20], temperatures=0.1, max_steps=2)
 
 
 def test_a_singular_kernel_is_reported():

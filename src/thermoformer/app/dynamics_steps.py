@@ -41,7 +41,7 @@ class _ShownLanes(MeanFieldLanes):
         """The overlaps of the newest token, head by head."""
         shown = {"v": state.values, "k": state.keys}
         overlaps = state.query if self.role == "q" else newest_entry(shown[self.role], state.slot)
-        return overlaps.reshape(-1, self.lanes)
+        return overlaps.reshape(-1, self.count)
 
 
 @dataclass(frozen=True, eq=False)

@@ -245,10 +245,11 @@ class MeanField:
         """The window of one lane."""
         assert isinstance(lanes, MeanFieldLanes)
         newest_first = (lane_state.slot - 1 - np.arange(self._context)) % self._context
-        if traced(lane_state):
-            return Window(lane_state.attention[newest_first, :, lane], lanes.positions[newest_first])
-        A = np.asarray(lane_state.attention)[newest_first, :, lane]
-        return Window(A, np.asarray(lanes.positions)[newest_first])
+        attention: Any = lane_state.attention
+        positions: Any = lanes.positions
+        if not traced(lane_state):
+            attention, positions = np.asarray(attention), np.asarray(positions)
+        return Window(attention[newest_first, :, lane], positions[newest_first])
 
     @property
     def _context(self) -> int:

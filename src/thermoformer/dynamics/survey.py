@@ -259,7 +259,7 @@ def _beginning(
     return origin, Tally.empty(origin, bins, section_bins), columns
 
 
-def _moments(total: Array, squares: Array, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def _moments(total: Any, squares: Any, steps: int) -> tuple[Any, Any]:
     """Mean and standard deviation from sums over steps."""
     xp, mean = numpy_for(total), total / max(steps, 1)
     with np.errstate(invalid="ignore", over="ignore"):  # orbits that leave every bound

@@ -1,0 +1,90 @@
+"""What a start saves: neighbouring points of a sweep, and the choice of temperature and variances by evidence.
+
+*Neighbours*: `solve` at 41 widths from 1000 down to 10, each 0.89 times the last: every point from the Gaussian process
+or from the solution before (`start=`). *Evidence*: `choose_by_evidence` against a nested search: SciPy's
+L-BFGS-B over ln τ and ln of the product of variances, with the gradient of the evidence from `jax.grad` and one `solve`
+per step. Both are timed after a first run that compiles. Ratios are of the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import jax
+import numpy as np
+import scipy.optimize
+from problems import made, markov
+
+from thermoformer.learning import Architecture, PathFeatures, choose_by_evidence, solve
+
+# Name, heads and data: the hidden-Markov task, and random tokens under random attention.
+CASES = {
+    "P=100, 4 paths": ((2, 2), lambda: markov(100)),
+    "P=600, 16 paths": ((4, 4), lambda: made(600, (4, 4), 192)),
+}
+WIDTHS = np.geomspace(1000, 10, 41).round().astype(int).tolist()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", default="neighbours,evidence", help="which parts, with commas")
+    options = parser.parse_args()
+    for part in options.parts.split(","):
+        print(f"{part}: case | way | s | evaluations or calls of solve | over the first way")
+        for case, (heads, data) in CASES.items():
+            rows = {"neighbours": neighbours, "evidence": evidence}[part](heads, *data())
+            first = rows[0][1]
+            for name, seconds, count in rows:
+                print(f"{case} | {name} | {seconds:.2f} | {count} | {seconds / first:.2f}", flush=True)
+
+
+def neighbours(heads: tuple[int, ...], features: PathFeatures, labels: np.ndarray) -> list[tuple[str, float, int]]:
+    arch = Architecture(heads, WIDTHS[0])
+
+    def sweep(started: bool) -> tuple[float, int]:
+        began, solution, evaluations = time.perf_counter(), None, 0
+        for width in WIDTHS:
+            solution = solve(
+                arch.replace(widths=width), features, labels, temperature=0.01, start=solution if started else None
+            )
+            evaluations += solution.stats.evaluations
+        return time.perf_counter() - began, evaluations
+
+    solve(arch, features, labels, temperature=0.01)
+    return [("from the Gaussian process", *sweep(False)), ("from the solution before", *sweep(True))]
+
+
+def evidence(heads: tuple[int, ...], features: PathFeatures, labels: np.ndarray) -> list[tuple[str, float, int]]:
+    arch, calls = Architecture(heads, 100), 0
+
+    def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal calls
+        calls += 1
+
+        def value(temperature, product):
+            scaled = arch.replace(variances=tuple(product ** (1 / len(arch.variances)) for _ in arch.variances))
+            return -solve(scaled, features, labels, temperature=temperature).log_evidence
+
+        found, slopes = jax.value_and_grad(value, argnums=(0, 1))(*np.exp(logs))
+        return float(found), np.array([float(slope) for slope in slopes]) * np.exp(logs)
+
+    def nested() -> float:
+        bounds = [(np.log(1e-6), np.log(1e3)), (-np.log(1e6), np.log(1e6))]
+        found = scipy.optimize.minimize(loss, np.log([0.1, 1.0]), jac=True, method="L-BFGS-B", bounds=bounds)
+        return -found.fun
+
+    timed = []
+    for name, run in (
+        ("nested search", nested),
+        ("choose_by_evidence", lambda: choose_by_evidence(arch, features, labels).solution.log_evidence),
+    ):
+        run()
+        calls, began = 0, time.perf_counter()
+        value = run()
+        timed.append((f"{name}, log evidence {value:.3f}", time.perf_counter() - began, calls))
+    return timed
+
+
+if __name__ == "__main__":
+    main()
