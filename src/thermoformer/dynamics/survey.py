@@ -347,23 +347,24 @@ def run_tangents(
     """The same with tangent vectors; local exponents, and how often rounding was all that was left, are added up."""
 
     def one(_: Array, carry: tuple) -> tuple:
-        prepared, columns, tally = carry
-        before, linear = lanes.bare(prepared), lanes.linearise(prepared)
+        prepared, linear, columns, tally = carry
+        before = lanes.bare(prepared)
         columns = lanes.push(linear, columns)
         prepared = lanes.advance(prepared, linear)
         change = lanes.change(before, lanes.bare(prepared))
         tally = tally.count(lanes.observe(before), change, origin, how, shown, section)
-        return prepared, columns, tally
+        return prepared, lanes.linearise(prepared), columns, tally
 
     def turn(_: Array, carry: tuple) -> tuple:
         inner, sums, lost = carry
         inner = one(jnp.zeros(()), inner) if every == 1 else lax.fori_loop(0, every, one, inner)
-        prepared, columns, tally = inner
+        prepared, linear, columns, tally = inner
         columns, logarithms, lost_here = orthonormalise(columns)
-        return (prepared, columns, tally), sums + logarithms, lost + lost_here
+        return (prepared, linear, columns, tally), sums + logarithms, lost + lost_here
 
-    inner = (lanes.prepare(state), columns, tally)
-    (prepared, columns, tally), *sums_after = lax.fori_loop(0, turns, turn, (inner, *sums))
+    prepared = lanes.prepare(state)
+    inner = (prepared, lanes.linearise(prepared), columns, tally)
+    (prepared, _, columns, tally), *sums_after = lax.fori_loop(0, turns, turn, (inner, *sums))
     return lanes.bare(prepared), columns, tally, (sums_after[0], sums_after[1])
 
 
