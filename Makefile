@@ -47,7 +47,7 @@ docs: setup ## build the documentation; a warning is an error
 	@echo "Documentation: docs/_build/html/index.html"
 
 bench: setup ## run the benchmarks that need no weights and no browser; each has a baseline in the same run
-	@set -e; for script in benchmarks/solve.py benchmarks/scaling.py benchmarks/sampling.py benchmarks/dynamics.py benchmarks/sweeps.py; do echo "== $$script"; $(BIN)/python $$script; done
+	@set -e; for script in benchmarks/solve.py benchmarks/scaling.py benchmarks/neighbours.py benchmarks/sampling.py benchmarks/dynamics.py benchmarks/sweeps.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 clean: ## remove .venv, caches and built files; results/ stays
 	rm -rf $(VENV) build dist docs/_build docs/gallery docs/jupyter_execute .pytest_cache .ruff_cache .hypothesis .jupyter_cache .programs

@@ -95,18 +95,6 @@ class Page:
             assert time.monotonic() < end, self.page.inner_text("body")[:2000]
             self.page.wait_for_timeout(50)
 
-    def rests(self, seconds: float = 0.4) -> None:
-        """Waits until the figures have not changed for this long."""
-        drawn, since = self.figures(), time.monotonic()
-
-        def unchanged() -> bool:
-            nonlocal drawn, since
-            if (now := self.figures()) != drawn:
-                drawn, since = now, time.monotonic()
-            return time.monotonic() - since > seconds
-
-        self.until(unchanged)
-
     def save(self, kind: str, number: int, folder: Path) -> None:
         """Saves the data or the picture of a figure under its own name."""
         buttons = self.page.get_by_role("link", name=kind).or_(self.page.get_by_role("button", name=kind))
@@ -161,14 +149,14 @@ def test_dynamics_and_a_click_in_the_diagram(opened):
     assert page.beta() == beta  # the other slider stays where it was
     page.page.wait_for_selector("text=512 of 512 columns")
     page.page.locator(".heatmaplayer image").first.scroll_into_view_if_needed()
-    page.rests()
+    page.page.wait_for_timeout(500)
     before = page.numbers()
     page.page.mouse.click(*page.at(0.75))
     page.until(lambda: page.numbers() != before)
     # The same place again, after the slider has gone elsewhere.
     clicked = page.numbers()
     page.move("β")
-    page.rests()
+    page.page.wait_for_timeout(3000)
     page.page.mouse.click(*page.at(0.75))
     page.until(lambda: page.numbers() == clicked)
     beta = float(page.beta())
@@ -190,10 +178,8 @@ def test_every_click_counts_while_the_diagram_is_drawn_anew(opened):
         wanted = low + place * (high - low)
         # Columns are as far apart as the level has them.
         page.until(lambda wanted=wanted: abs(float(page.beta()) - wanted) < 0.02 * (high - low), seconds=30)
-        # Until the diagram goes on, 0.9 s at most, and then each time to another moment of its being drawn.
-        drawn, end = page.page.evaluate(share), time.monotonic() + 0.9
-        page.until(lambda drawn=drawn, end=end: page.page.evaluate(share) > drawn or time.monotonic() > end)
-        page.page.wait_for_timeout(70 * number)
+        # Long enough for the diagram to go on, and each time at another moment of its being drawn.
+        page.page.wait_for_timeout(900 + 70 * number)
     assert while_refining >= 2
 
 
@@ -252,6 +238,7 @@ def test_figures_and_their_data_are_saved(opened, tmp_path):
     assert len(kernel) == 100**2 and np.isfinite(kernel["kernel"]).all()
     # A figure of Plotly is saved as a page with its script.
     page.go("Dynamics")
+    page.page.wait_for_selector(".js-plotly-plot .main-svg")  # until then the figures are those of Learning
     page.drawn(4)
     page.save("picture", 0, tmp_path)
     alone.goto(f"file://{tmp_path / 'orbit.html'}")
@@ -358,10 +345,8 @@ def test_another_origin_cannot_drive_it(browser, running, tmp_path):
         page.goto(f"http://127.0.0.1:{server.server_address[1]}/")
         page.wait_for_function("document.title != 'waiting'", timeout=PATIENCE)
         assert page.title() == '{"read":"refused","post":"refused","socket":"refused","script":"refused"}'
+        page.wait_for_timeout(1000)
         (frame,) = page.frames[1:]
-        end = time.monotonic() + 20
-        while not frame.url.startswith("chrome-error:") and time.monotonic() < end:
-            page.wait_for_timeout(50)
         assert frame.url.startswith("chrome-error:") and "thermoformer" not in frame.content()
         page.close()
         server.shutdown()
@@ -389,11 +374,12 @@ def test_a_closed_page_stops_computing(browser):
         assert page.page.evaluate(share) < 1
         page.page.close()
         # What was compiling comes to its end first; work for a page would go on and on.
-        end, used = time.monotonic() + 150, [spent(here)]
-        while len(used) <= 8 or used[-1] - used[-9] >= 0.4:
-            assert time.monotonic() < end, f"{used[-1] - used[-9]:.1f} s of processor time in 4 s, for nobody"
-            time.sleep(0.5)
-            used.append(spent(here))
+        end, used = time.monotonic() + 150, 4.0
+        while used >= 0.4:
+            assert time.monotonic() < end, f"{used:.1f} s of processor time in 4 s, for nobody"
+            before = spent(here)
+            time.sleep(4)
+            used = spent(here) - before
 
 
 def test_ten_pages_at_once(browser, running):

@@ -25,6 +25,9 @@ class Pretended(Posterior):
     def predictor_draws(self, features):
         raise NotImplementedError
 
+    def path_readout(self):
+        raise NotImplementedError
+
 
 def pretend_to_sample(
     solution, features, labels, test, test_labels, *, key, exact_draws, sampled_draws, chains, progress

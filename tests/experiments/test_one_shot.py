@@ -54,6 +54,9 @@ class Pretended(Posterior):
     def predictor_draws(self, features):
         raise NotImplementedError
 
+    def path_readout(self):
+        raise NotImplementedError
+
 
 def random_network(token_width: int = 64) -> AttentionNetwork:
     arch, random = Architecture((2, 2), 6), np.random.default_rng(0)

@@ -55,6 +55,9 @@ class FakePosterior(Posterior):
     def predictor_draws(self, features):
         raise NotImplementedError
 
+    def path_readout(self):
+        raise NotImplementedError
+
 
 def fake_compare(arch, features, labels, test, test_labels, *, temperature, key, methods, draws, chains, progress):
     """A comparison without any search or sampler: every method is the Gaussian process, moved by a factor."""
