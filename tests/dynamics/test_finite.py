@@ -236,9 +236,9 @@ def test_given_positions_are_used():
 
 
 def test_no_positional_bits():
-    features = Features.segments(3, features=3, positional_bits=0, key=1)
-    network = FiniteNetwork(features, beta=1.0, gamma=2.0, epsilon=0.0, context=4)
-    assert network.bits == 3 and network.run(STEPS, form="classes").A.shape == (1, STEPS, 3)
+    features = Features.random(10, 2, positional_bits=0, key=1)
+    network = FiniteNetwork(features, beta=1.0, gamma=2.0, epsilon=0.0, context=5)
+    assert network.bits == 10 and network.run(8, form="classes").A.shape == (1, 8, 2)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -113,8 +113,8 @@ def script(tmp_path: Path, text: str) -> list[str]:
 def test_killed_many_times_at_random(tmp_path):
     """SIGKILL to the main process at random moments, fifty times over, then run to the end."""
     # At 0.03 s per point, more points than 50 lives of these lengths have time for.
-    grid = {"a": GRID["a"], "b": list(range(48))}
-    points = 240
+    grid = {"a": GRID["a"], "b": list(range(64))}
+    points = 320
     folder, log = str(tmp_path / "s"), str(tmp_path / "log")
     code = f"""
     import os, random, signal, time
