@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 
 import jax
 import numpy as np
@@ -29,11 +30,13 @@ WIDTHS = np.geomspace(1000, 10, 41).round().astype(int).tolist()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default="neighbours,evidence", help="which parts, with commas")
+    parser.add_argument("--width", type=int, default=100, help="of the network in the part on evidence")
     options = parser.parse_args()
+    measures = {"neighbours": neighbours, "evidence": partial(evidence, options.width)}
     for part in options.parts.split(","):
         print(f"{part}: case | way | s | evaluations or calls of solve | over the first way")
         for case, (heads, data) in CASES.items():
-            rows = {"neighbours": neighbours, "evidence": evidence}[part](heads, *data())
+            rows = measures[part](heads, *data())
             first = rows[0][1]
             for name, seconds, count in rows:
                 print(f"{case} | {name} | {seconds:.2f} | {count} | {seconds / first:.2f}", flush=True)
@@ -55,8 +58,10 @@ def neighbours(heads: tuple[int, ...], features: PathFeatures, labels: np.ndarra
     return [("from the Gaussian process", *sweep(False)), ("from the solution before", *sweep(True))]
 
 
-def evidence(heads: tuple[int, ...], features: PathFeatures, labels: np.ndarray) -> list[tuple[str, float, int]]:
-    arch, calls = Architecture(heads, 100), 0
+def evidence(
+    width: int, heads: tuple[int, ...], features: PathFeatures, labels: np.ndarray
+) -> list[tuple[str, float, int]]:
+    arch, calls = Architecture(heads, width), 0
 
     def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal calls

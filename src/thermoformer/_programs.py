@@ -24,8 +24,8 @@ def keep_programs() -> None:
     """Lets JAX keep compiled programs on disk.
 
     The folder is `THERMOFORMER_CACHE`, by default `thermoformer` in the user's folder for caches; 0 or nothing turns it
-    off. JAX's own `JAX_COMPILATION_CACHE_DIR` comes first. Nothing is kept on machines with an NVIDIA GPU: with kept
-    programs derivatives of orbits were NaN in five of six runs on an H200 (jax 0.11), without them in none of six.
+    off. JAX's own `JAX_COMPILATION_CACHE_DIR` comes first. Nothing is kept on machines with an NVIDIA GPU: there
+    derivatives of orbits were NaN in five of six processes that kept programs (H200, jax 0.11), for a reason unknown.
     """
     # A write that was killed leaves half a file. JAX then compiles the program again, which is no news to the user.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")

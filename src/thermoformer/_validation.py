@@ -31,6 +31,14 @@ def numpy_for(*values: Any) -> Any:
     return sys.modules["jax"].numpy if traced(values) else np
 
 
+def numbers(tree: Any) -> Any:
+    """What a program returned, as NumPy arrays and Python numbers; as it is where JAX traces it."""
+    if traced(tree):
+        return tree
+    jax = sys.modules["jax"]
+    return jax.tree.map(lambda leaf: np.asarray(leaf) if np.ndim(leaf) else np.asarray(leaf).item(), tree)
+
+
 def real_array(name: str, value: Any, axes: Sequence[str] | None = None) -> np.ndarray:
     """The value as a finite float64 array with the named axes; of a traced array type and shape are checked."""
     known = not traced(value)
@@ -114,9 +122,9 @@ def positive_number(name: str, value: Any) -> float:
 
 
 def one_number(name: str, value: Any) -> float:
-    """One finite number, of any size and sign; of a traced one type and shape are checked."""
-    number = real_array(name, value, ())
-    return number if traced(number) else float(number)  # type: ignore[return-value]
+    """One finite number, of any size and sign."""
+    number = _number(name, value)
+    return number if traced(number) else float(real_array(name, number))
 
 
 def _number(name: str, value: Any) -> float:

@@ -16,6 +16,7 @@ from jaxtyping import Array
 from .._validation import (
     fail,
     nonnegative_integer,
+    numbers,
     numpy_for,
     pair_of_numbers,
     positive_integer,
@@ -27,7 +28,7 @@ from .lyapunov import check_steps
 from .maps import as_map
 from .meanfield import MeanField, Window
 from .plan import Density, Plan, pieces_of, unbounded
-from .survey import MOST_AT_ONCE, as_numbers, many_steps, steps_at_once, survey
+from .survey import MOST_AT_ONCE, many_steps, steps_at_once, survey
 from .window_lanes import MeanFieldLanes
 
 
@@ -131,7 +132,7 @@ def _kept(follow: Callable[..., Any], lanes: Lanes, state: Any, steps: int) -> t
     pieces: list[list[np.ndarray]] = []
     for some in pieces_of(steps, MOST_AT_ONCE):
         columns, state = follow(lanes, state, some)
-        pieces.append([as_numbers(column)[..., 0] for column in columns])
+        pieces.append([numbers(column)[..., 0] for column in columns])
         if not traced(pieces[-1]) and not all(np.isfinite(column).all() for column in pieces[-1]):
             raise unbounded()
     return [numpy_for(column).concatenate(column) for column in zip(*pieces, strict=True)], state

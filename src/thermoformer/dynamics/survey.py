@@ -20,7 +20,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from .._validation import fail, numpy_for, positive_integer, traced
+from .._validation import fail, numbers, numpy_for, positive_integer
 from .lanes import Lanes
 from .maps import Map
 from .plan import Plan, Survey, Tally, pieces_of
@@ -206,8 +206,8 @@ def _run_batch(
                 turns = all_turns * (block + 1) // plan.blocks - all_turns * block // plan.blocks
                 state, columns, tally, sums = with_tangents(state, columns, tally, turns)
                 # By the mean length of a block, so that the mean over blocks is that over all steps.
-                blocks.append(as_numbers(sums[0]) * plan.blocks / (all_turns * plan.every))
-                lost = lost + as_numbers(sums[1])
+                blocks.append(numbers(sums[0]) * plan.blocks / (all_turns * plan.every))
+                lost = lost + numbers(sums[1])
                 counted.append(turns)
                 seen += turns * plan.every
             else:
@@ -222,7 +222,7 @@ def _run_batch(
         else:
             none = np.zeros(lanes.count, int)
             returns = Returns(none - 1, none, np.full(lanes.count, np.nan), none)
-        origin, tally, half, last = as_numbers((origin, tally, half, state))
+        origin, tally, half, last = numbers((origin, tally, half, state))
         xp = numpy_for(last)
         mean, deviation = _moments(tally.total, tally.squares, seen)
         first = xp.sqrt(half.changes / max(half_steps, 1))
@@ -278,11 +278,6 @@ def finite_lanes(state: Any) -> np.ndarray:
     xp = numpy_for(state)
     parts = [xp.isfinite(part).reshape(-1, part.shape[-1]) for part in jax.tree.leaves(state) if np.ndim(part)]
     return xp.asarray(xp.concatenate(parts).all(axis=0))
-
-
-def as_numbers(tree: Any) -> Any:
-    """Arrays of a device as NumPy arrays; traced ones as they are."""
-    return tree if traced(tree) else jax.device_get(tree)
 
 
 def steps_at_once(dimension: int, lanes: int, vectors: int = 0, platform: str | None = None) -> int:

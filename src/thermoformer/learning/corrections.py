@@ -20,12 +20,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail, traced
+from .._validation import fail, numbers, traced
 from .action import Action
 from .kernels import PAIR_MEMORY, energy, with_pairs
 from .moments import NewExamples, moments, new_examples
 from .paths import PathFeatures
-from .predictor import Prediction, joined, numbers, readout_at
+from .predictor import Prediction, joined, readout_at
 from .saddle import Solution, action_of, checked_solution
 
 

@@ -166,8 +166,8 @@ def choose_by_evidence(
     knobs = np.zeros(len(reach))
     knobs[0] = reach[0] * math.asin(np.clip((math.log(start) - allowed.middle) / reach[0], -0.999, 0.999))
     starts = [np.concatenate([vector, knobs]) for vector in _starts(first)]
-    ends = [_climb(first, allowed, start, ROUGH_SLOPE, max_steps) for start in starts]
-    _, slope, place = _climb(first, allowed, min(ends, key=_by_loss)[2], TARGET_SLOPE, max_steps)
+    rough = [_climb(first, allowed, start, ROUGH_SLOPE, max_steps) for start in starts]
+    _, slope, place = _climb(first, allowed, min(rough, key=_by_loss)[2], TARGET_SLOPE, max_steps)
     # The search may wander for ever on a plateau (labels of pure noise); what counts is that nothing is left to gain.
     if not slope <= SLOPE:
         raise ConvergenceError(

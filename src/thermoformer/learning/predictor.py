@@ -14,7 +14,7 @@ import jax.scipy.stats as jss
 import numpy as np
 
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, labels_for, nonnegative_number, positive_integer, real_array, traced
+from .._validation import fail, labels_for, nonnegative_number, numbers, positive_integer, real_array, traced
 from .kernels import Problem, energy, feature_scales, features_by_output, kernel, mixed_features, prepare
 from .network import Architecture
 from .order import factor_of, gram_matrix
@@ -210,13 +210,6 @@ def _predictor_of(arch: Architecture, temperature: Any, order_parameter: Any, pr
     checked = gram_matrix("order_parameter", order_parameter, arch.order_sizes[0])
     factor = jnp.linalg.cholesky(checked) if traced(checked) else factor_of(checked)
     return Predictor(arch, temperature, checked, problem, factor)
-
-
-def numbers(tree: Any) -> Any:
-    """What a program returned, as NumPy arrays and Python numbers; as it is where JAX traces it."""
-    if traced(tree):
-        return tree
-    return jax.tree.map(lambda leaf: np.asarray(leaf) if np.ndim(leaf) else np.asarray(leaf).item(), tree)
 
 
 def joined(pieces: Sequence[Any], axis: int = 0) -> Any:

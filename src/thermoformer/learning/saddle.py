@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail, nonnegative_number, one_of, positive_number, traced, true_or_false
+from .._validation import fail, nonnegative_number, numbers, one_of, positive_number, traced, true_or_false
 from ._entries import instance, step_limit
 from .action import Action, hessian_operations, stationary, stationary_value
 from .kernels import PAIR_MEMORY, Problem, with_pairs
 from .minimise import ROUNDING, Minimum
 from .network import Architecture
 from .paths import PathFeatures, checked_labels
-from .predictor import Predictor, numbers, ready_problem, singular_kernel
+from .predictor import Predictor, ready_problem, singular_kernel
 
 if TYPE_CHECKING:
     import xarray
