@@ -12,6 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 os.environ.setdefault("THERMOFORMER_CACHE", str(Path(__file__).parents[1] / ".programs"))
 keep_programs()
+# Pages run side by side, and threads of BLAS and PyTorch would wait for those of other pages: with two threads the
+# build takes more than twice as long.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 project = "thermoformer"
 author = "thermoformer developers"

@@ -17,6 +17,8 @@ OPTIONS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # Pages share a process: the second one finds the scripts of the first compiled.
+    "--process-per-site",
 ]
 
 
