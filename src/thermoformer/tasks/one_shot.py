@@ -135,14 +135,11 @@ class OneShotTask:
             examples: how many sequences; the first of a larger batch are not those of a smaller one.
         """
         number, examples = nonnegative_integer("number", number), positive_integer("examples", examples)
-        return _draw(self._key, number, examples, self.images.shape[:2], bool(self.rotations))
+        return _draw(self._key, number, examples, *self.images.shape[:2], 4 if self.rotations else 1)
 
     def batch(self, number: int, examples: int = 128) -> OneShotSequences:
         """Batch number `number`; arguments as in `draw`."""
-        number, examples = nonnegative_integer("number", number), positive_integer("examples", examples)
-        images, embedding, positions = self._on_device
-        setting = (examples, self.images.shape[:2], bool(self.rotations), self.patch, self.channels)
-        return _batch(self._key, number, images, embedding, positions, *setting)
+        return _batch(self.draw(number, examples), *self._on_device, bool(self.rotations), self.patch, self.channels)
 
     def sequences(self, examples: int, *, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Many sequences as one array x [example, token, feature] and labels [example], for a validation or test set.
@@ -185,18 +182,18 @@ def one_shot_tokens(images: Any, label_ids: Any, task: OneShotTask) -> Array:
     return _tokens(jnp.asarray(images), jnp.asarray(label_ids), embedding, positions, task.patch, task.channels)
 
 
-@partial(jax.jit, static_argnums=(2, 3, 4))
-def _draw(key: Array, number: Any, examples: int, shape: tuple[int, int], rotations: bool) -> OneShotDraw:
-    classes, drawings = shape
+@partial(jax.jit, static_argnames="examples")
+def _draw(key: Array, number: Any, examples: int, classes: Any, drawings: Any, rotations: Any) -> OneShotDraw:
+    """A program of its own, the same for all images: its random numbers take long to compile."""
     keys = jax.random.split(jax.random.fold_in(key, number), 8)
 
-    def whole(key: Array, below: int) -> Array:
+    def whole(key: Array, below: Any) -> Array:
         return jax.random.randint(key, (examples,), 0, below, jnp.int32)
 
     first_class = whole(keys[0], classes)
     second_class = (first_class + 1 + whole(keys[1], classes - 1)) % classes  # any class but the first
     supports = whole(keys[2], drawings), whole(keys[3], drawings)
-    turns = tuple(whole(key, 4 if rotations else 1) for key in jax.random.split(keys[4]))
+    turns = tuple(whole(key, rotations) for key in jax.random.split(keys[4]))
     second_asked = whole(keys[5], 2) == 1
     # Exactly half of the labels are +1, one more or less where the number is odd.
     plus = jax.random.permutation(keys[6], jnp.arange(examples) % 2).astype(jnp.int32) == 1
@@ -213,20 +210,10 @@ def _draw(key: Array, number: Any, examples: int, shape: tuple[int, int], rotati
     )
 
 
-@partial(jax.jit, static_argnums=(5, 6, 7, 8, 9))
+@partial(jax.jit, static_argnames=("rotations", "patch", "channels"))
 def _batch(
-    key: Array,
-    number: Any,
-    images: Array,
-    embedding: Array,
-    positions: Array,
-    examples: int,
-    shape: tuple[int, int],
-    rotations: bool,
-    patch: int,
-    channels: int,
+    drawn: OneShotDraw, images: Array, embedding: Array, positions: Array, rotations: bool, patch: int, channels: int
 ) -> OneShotSequences:
-    drawn = _draw(key, number, examples, shape, rotations)
     chosen = images[drawn.classes, drawn.drawings]
     if rotations:
         turned = jnp.stack([jnp.rot90(chosen, turn, axes=(2, 3)) for turn in range(4)])
