@@ -15,8 +15,7 @@ from jax import lax
 from jaxtyping import Array, Complex, Float
 
 from .._validation import fail, pair_of_numbers, positive_integer, positive_number, true_or_false
-from .lanes import Lanes
-from .maps import Map, as_map, check_names
+from .maps import Lanes, Map, as_map, check_names
 from .tangents import LOST, random_frame
 
 NEWTON_STEPS = 100
@@ -159,10 +158,10 @@ def _root(model: Map, state: Any, period: int, *, isolated: bool = True) -> _Roo
     """
     positive_integer("period", period)
     state, _ = model.settled(state)
-    lanes = model.lanes({}, state)
+    lanes, lane_state = model.in_lanes([state])
     if not bool(lanes.returns_count(jnp.asarray(period))):
         raise fail("period", period, "a multiple of the period of the positions")
-    x = np.asarray(lanes.coordinates(model.start(lanes, [state])))[:, 0]
+    x = np.asarray(lanes.coordinates(lane_state))[:, 0]
     before, error, jacobian = np.inf, np.inf, np.eye(len(x))
     for _ in range(NEWTON_STEPS):
         there, jacobian, size = _return(lanes, x, period)
@@ -313,19 +312,18 @@ def _jacobians(lanes: Lanes, x: np.ndarray, period: int) -> np.ndarray:
 def _followed(lanes: Lanes, state: Any, steps: Array) -> tuple[Any, Array, Array]:
     """The state some steps later, the Jacobian in the order of the coordinates, and the largest coordinate between."""
 
-    def one(_: Array, carry: tuple) -> tuple:
-        prepared, columns, size = carry
-        linear = lanes.linearise(prepared)
-        after = lanes.advance(prepared, linear)
-        return after, lanes.push(linear, columns), jnp.maximum(size, largest(lanes.bare(after)))
+    def one(_: Array, carry: Any) -> Any:
+        linear, columns, size = carry
+        after = lanes.advance(linear)
+        return after, lanes.push(linear, columns), jnp.maximum(size, largest(after.state))
 
     def largest(state: Any) -> Array:
         return jnp.max(jnp.abs(lanes.coordinates(state)))
 
     columns = lanes.columns(state, jnp.eye(len(lanes.coordinates(state))))
-    prepared, columns, size = lax.fori_loop(0, steps, one, (lanes.prepare(state), columns, largest(state)))
-    state = lanes.bare(prepared)
-    return state, jax.vmap(lambda column: lanes.in_order(state, column))(columns)[..., 0].T, size
+    linear, columns, size = lax.fori_loop(0, steps, one, (lanes.linearise(state), columns, largest(state)))
+    jacobian = jax.vmap(lambda column: lanes.in_order(linear.state, column))(columns)
+    return linear.state, jacobian[..., 0].T, size
 
 
 def _multipliers(

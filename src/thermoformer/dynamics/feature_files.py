@@ -24,15 +24,12 @@ _SIGNS = {"+": 1.0, "-": -1.0, "−": -1.0}
 
 def split_patterns(path: str | Path, arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Semantic and positional parts of `pattern_{role}`, cut at `semantic_bits`."""
-    needed = [f"pattern_{role}" for role in ROLES] + ["semantic_bits"]
-    if missing := [name for name in needed if name not in arrays]:
-        raise fail("path", f"{str(path)!r} without {', '.join(missing)}", "the arrays " + ", ".join(needed))
+    (patterns,) = named_by_role(path, arrays, "pattern", also=("semantic_bits",))
     semantic_bits = arrays["semantic_bits"]
     if semantic_bits.shape != () or semantic_bits.dtype.kind not in "iu" or semantic_bits < 1:
         raise fail("semantic_bits", f"{semantic_bits!r} in {str(path)!r}", "one whole number, 1 or more")
     semantic, positional = {}, {}
-    for role in ROLES:
-        pattern = arrays[f"pattern_{role}"]
+    for role, pattern in patterns.items():
         if pattern.ndim not in (2, 3) or pattern.shape[-1] < semantic_bits:
             raise fail(
                 f"pattern_{role}",
@@ -44,6 +41,16 @@ def split_patterns(path: str | Path, arrays: Mapping[str, np.ndarray]) -> tuple[
     if named is not None and (named.shape != () or named.dtype.kind not in "iu" or named != bits):
         raise fail("positional_bits", f"{named!r} in {str(path)!r}", f"{bits}, as in pattern_o")
     return semantic, positional
+
+
+def named_by_role(
+    path: str | Path, arrays: Mapping[str, np.ndarray], *kinds: str, also: tuple[str, ...] = ()
+) -> list[dict[str, np.ndarray]]:
+    """The arrays `{kind}_{role}` of an archive by role, for each kind."""
+    needed = [*(f"{kind}_{role}" for kind in kinds for role in ROLES), *also]
+    if missing := [name for name in needed if name not in arrays]:
+        raise fail("path", f"{str(path)!r} without {', '.join(missing)}", "the arrays " + ", ".join(needed))
+    return [{role: arrays[f"{kind}_{role}"] for role in ROLES} for kind in kinds]
 
 
 def _text_of(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,23 +12,21 @@ import xarray as xr
 from jax import lax
 from jaxtyping import Array
 
-from .._validation import (
-    fail,
-    nonnegative_integer,
-    numbers,
-    numpy_for,
-    pair_of_numbers,
-    positive_integer,
-    real_array,
-    traced,
+from .._validation import fail, nonnegative_integer, numbers, numpy_for, positive_integer, real_array, traced
+from .engine import (
+    MOST_AT_ONCE,
+    Plan,
+    Tally,
+    check_steps,
+    density_of,
+    kept_rows,
+    steps_at_once,
+    survey,
+    unbounded,
+    walk,
 )
-from .lanes import Lanes
-from .lyapunov import check_steps
-from .maps import as_map
+from .maps import Lanes, as_map
 from .meanfield import MeanField, Window
-from .plan import Density, Plan, pieces_of, unbounded
-from .survey import MOST_AT_ONCE, many_steps, steps_at_once, survey
-from .window_lanes import MeanFieldLanes
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,59 +96,60 @@ def orbit(model: Any, state: Any, *, steps: int, transient: int = 0) -> Any:
     """
     check_steps(steps, transient)
     model = as_map(model, state)
-    if not isinstance(model, MeanField):
-        lanes = model.lanes({}, state)
-        lane_state = many_steps(lanes, model.start(lanes, [state]), transient, steps_at_once(model.dimension, 1))
-        (rows,), last = _kept(_follow, lanes, lane_state, steps)
-        return MapOrbit(rows, model.state(lanes, last, 0))
-    rows, skipped = [], 0
-    # A window that is still growing, or holds x_0, is not yet of the map.
-    model.check(state)
-    while skipped + len(rows) < transient + steps and len(state.A) < model.dimension // model.features.features:
+    early: list[tuple[Any, ...]] = []
+    # A window that is still growing, or holds x_0, is not yet a state of the map in lanes.
+    while isinstance(model, MeanField) and model.growing(state) and len(early) < transient + steps:
         attention, overlaps = model.look(state)
-        if skipped < transient:
-            skipped += 1
-        else:
-            rows.append((attention, *(overlaps[role] for role in ("o", "v", "q", "k"))))
+        early.append((attention, *overlaps.values()))
         state = model.step(state)
-    columns = [numpy_for(column).stack(column) for column in zip(*rows, strict=True)]
-    if len(rows) < steps:
-        lanes = model.lanes({}, state)
-        at_once = steps_at_once(model.dimension, 1)
-        lane_state = many_steps(lanes, model.start(lanes, [state]), transient - skipped, at_once)
-        fast, last = _kept(_record, lanes, lane_state, steps - len(rows))
-        columns = [numpy_for(pair).concatenate(pair) for pair in zip(columns, fast, strict=True)] if columns else fast
+    columns = [numpy_for(column).stack(column) for column in zip(*early[transient:], strict=True)]
+    if (left := transient + steps - len(early)) > 0:
+        lanes, lane_state = model.in_lanes([state])
+        lane_state, *_ = walk(lanes, lane_state, max(left - steps, 0), steps_at_once(model.dimension, 1))
+        last, rows = kept_rows(
+            lambda state, some: _recorded(lanes, state, some), lane_state, min(left, steps), MOST_AT_ONCE
+        )
+        if not traced(rows) and not all(np.isfinite(column).all() for column in rows):
+            raise unbounded()
+        columns = [numpy_for(pair).concatenate(pair) for pair in zip(columns, rows, strict=True)] if columns else rows
         state = model.state(lanes, last, 0)
+    if not isinstance(model, MeanField):
+        return MapOrbit(*columns, final_state=state)
     if model.features.heads == 1:
         columns = [column[:, 0] if column.ndim == 3 else column for column in columns]
     return Orbit(*columns, final_state=state)
 
 
-def _kept(follow: Callable[..., Any], lanes: Lanes, state: Any, steps: int) -> tuple[list[np.ndarray], Any]:
-    """Columns [step, ...] of the one lane, and the last state; Ctrl-C is heard between pieces."""
-    pieces: list[list[np.ndarray]] = []
-    for some in pieces_of(steps, MOST_AT_ONCE):
-        columns, state = follow(lanes, state, some)
-        pieces.append([numbers(column)[..., 0] for column in columns])
-        if not traced(pieces[-1]) and not all(np.isfinite(column).all() for column in pieces[-1]):
-            raise unbounded()
-    return [numpy_for(column).concatenate(column) for column in zip(*pieces, strict=True)], state
+def iterate(model: Any, state: Any, steps: int) -> Any:
+    """The state some steps later; nothing in between is kept.
+
+    Arguments:
+        model, state: as in `orbit`.
+        steps: zero or more.
+
+    Example:
+        >>> iterate(lambda x: x / 2, 1.0, 3).tolist()
+        [0.125]
+    """
+    model, steps = as_map(model, state), nonnegative_integer("steps", steps)
+    while isinstance(model, MeanField) and model.growing(state) and steps:
+        state, steps = model.step(state), steps - 1
+    if not steps:
+        return state
+    lanes, lane_state = model.in_lanes([state])
+    lane_state, *_ = walk(lanes, lane_state, steps, steps_at_once(model.dimension, 1))
+    return model.state(lanes, numbers(lane_state), 0)
 
 
 @eqx.filter_jit
-def _record(lanes: MeanFieldLanes, state: Any, steps: int) -> tuple[tuple[Array, ...], Any]:
-    last, rows = lax.scan(lambda state, _: (lanes.step(state), lanes.record(state)), state, None, steps)
-    return rows, last
+def _recorded(lanes: Lanes, state: Any, steps: int) -> tuple[Any, tuple[Array, ...]]:
+    """The last state, and what `record` keeps of every step."""
 
+    def one(before: Any, _: None) -> tuple[Any, tuple[Array, ...]]:
+        after = lanes.step(before)
+        return after, lanes.record(before, after)
 
-@eqx.filter_jit
-def _follow(lanes: Lanes, state: Any, steps: int) -> tuple[tuple[Array], Any]:
-    def one(state: Any, _: None) -> tuple[Any, Array]:
-        state = lanes.step(state)
-        return state, lanes.observe(state)
-
-    last, rows = lax.scan(one, state, None, steps)
-    return (rows,), last
+    return lax.scan(one, state, None, steps)
 
 
 def orbit_statistics(
@@ -181,32 +179,15 @@ def orbit_statistics(
     check_steps(steps, transient)
     model = as_map(model, state)
     state, used = model.settled(state)
-    # What is shown is checked also where nothing is counted.
-    counted = density_of(model, show, nonnegative_integer("bins", bins) or 1, limits)
-    density = counted if bins else None
-    plan = Plan(max(transient - used, 0), steps, density=density, blocks=1, pieces=1)
-    found = survey(model, [state], {}, plan).bounded()
-    names = ("average", "deviation", "lowest", "highest")
-    dataset = xr.Dataset(
-        {name: ("observable", getattr(found, name)[0]) for name in names}, {"observable": list(model.observables)}
-    )
-    if density is not None:
-        edges = np.linspace(density.low, density.high, bins + 1)
-        dataset = dataset.assign(density=("value", found.density[0])).assign_coords(value=(edges[1:] + edges[:-1]) / 2)
-    return dataset.assign_attrs(steps=steps, transient=transient)
-
-
-def density_of(
-    model: Any, show: int, bins: int, limits: tuple[float, float], section: tuple[int, float] | None = None
-) -> Density:
-    """How an orbit is counted, checked."""
-    count = len(model.observables)
-    numbers = {"show": show} | ({} if section is None else {"section": section[0]})
-    for name, number in numbers.items():
-        if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or not 0 <= number < count:
-            raise fail(name, repr(number), f"a whole number from 0 to {count - 1}: {', '.join(model.observables)}")
-    low, high = pair_of_numbers("limits", limits)
-    return Density(positive_integer("bins", bins), low, high, int(show), section)
+    # `show` and `limits` are checked also if nothing is counted.
+    density = density_of(model, show, nonnegative_integer("bins", bins) or 1, limits)
+    recorders = (Tally(), density) if bins else (Tally(),)
+    found = survey(model, [state], Plan(max(transient - used, 0), steps, None, recorders, blocks=1, pieces=1)).bounded()
+    names, where = ("average", "deviation", "lowest", "highest"), {"observable": list(model.observables)}
+    variables: dict[str, Any] = {name: ("observable", found[name][0]) for name in names}
+    if bins:
+        variables["density"], where["value"] = ("value", found["density"][0]), density.middles
+    return xr.Dataset(variables, where, {"steps": steps, "transient": transient})
 
 
 def power_spectrum(values: Any, *, segment: int | None = None) -> xr.DataArray:
@@ -214,7 +195,7 @@ def power_spectrum(values: Any, *, segment: int | None = None) -> xr.DataArray:
 
     Arguments:
         values: [step] or [step, feature].
-        segment: steps per segment; an eighth of all, rounded to a power of two, where absent.
+        segment: steps per segment; by default an eighth of all, rounded to a power of two.
 
     Returns:
         [frequency] or [frequency, feature]; frequencies in cycles per step, from 0 to 1/2.
@@ -240,7 +221,7 @@ def autocorrelation(values: Any, *, lags: int | None = None) -> xr.DataArray:
 
     Arguments:
         values: [step] or [step, feature].
-        lags: the largest lag; a quarter of the steps where absent.
+        lags: the largest lag; a quarter of the steps by default.
 
     Returns:
         [lag] or [lag, feature]; nan for a series that does not move.

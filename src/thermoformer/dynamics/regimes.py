@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from .._keys import KeyLike
-from .._validation import fail, nonnegative_integer, nonnegative_number, positive_integer, positive_number
-from ._feature_checks import generator_of
-from .lyapunov import check_steps, exponent_count, mean_and_error
+from .._keys import KeyLike, as_key, numpy_generator
+from .._validation import fail, nonnegative_integer, nonnegative_number, positive_integer
+from .engine import Plan, Report, Returns, Survey, check_steps, survey
 from .maps import as_map
 from .meanfield import MeanField, Window
-from .plan import Plan, Survey
-from .survey import Report, survey
+from .tangents import exponents_of
 
 REGIMES = ("fixed point", "periodic", "quasi-periodic", "chaos", "hyperchaos", "undecided")
+UNSETTLED = ("chaos", "hyperchaos", "undecided")
 FIXED, PERIODIC, QUASI_PERIODIC, CHAOS, HYPERCHAOS, UNDECIDED = range(len(REGIMES))
 
 # An exponent that is 0 comes out as about a few over the number of steps: what a tangent vector gains once and for all
@@ -103,46 +101,40 @@ def regime(
     model = as_map(model, state)
     check_steps(steps, transient)
     nonnegative_integer("confirm", confirm)
-    count = min(3, model.dimension) if k is None else exponent_count(k, model.dimension)
-    positive_integer("longest_period", longest_period)
-    positive_number("tolerance", tolerance)
-    state, used = model.settled(state)
-    blocks = min(20, steps)
-    wait, spent, changes = max(transient - used, 0), used, []
-    limit = transient + steps + confirm
+    exponents = exponents_of(model.dimension, min(3, model.dimension) if k is None else k, 1)
+    returns = Returns(positive_integer("longest_period", longest_period), tolerance)
+    state, spent = model.settled(state)
+    wait, changes = max(transient - spent, 0), ()
     while True:
-        plan = Plan(wait, steps, count, blocks=blocks, longest_period=longest_period, tolerance=tolerance)
-        found = survey(model, [state], {}, plan, progress=progress).bounded()
+        found = survey(model, [state], Plan(wait, steps, exponents, returns=returns), progress=progress).bounded()
         state, spent = found.finals[0], spent + wait + steps
-        exponents, errors = (values[0] for values in mean_and_error(found))
-        verdict = _verdict(exponents, errors, found, steps, spent, longest_period)
-        changes.append((spent, verdict.name))
+        verdict = _verdict(found, steps, spent, longest_period)
+        changes = (*changes, (spent, verdict.name))
         wait = spent - steps  # the next verdict comes when the length has doubled
-        if verdict.name not in ("chaos", "hyperchaos", "undecided") or spent + wait + steps > limit:
-            return Regime(**{**vars(verdict), "changes": tuple(changes)})
+        if verdict.name not in UNSETTLED or spent + wait + steps > transient + steps + confirm:
+            return replace(verdict, changes=changes)
 
 
-def _verdict(exponents: np.ndarray, errors: np.ndarray, found: Survey, steps: int, spent: int, longest: int) -> Regime:
-    period, winds = int(found.period[0]), on_torus(found)
-    code, zeros, zero = classify(exponents[None], errors[None], found.period, steps, winds)
-    name = REGIMES[code[0]]
+def _verdict(found: Survey, steps: int, spent: int, longest: int) -> Regime:
+    (exponents,), (errors,), (period,) = found["exponents"], found["errors"], found["period"]
+    code, zeros, zero = (values[0] for values in classify(found, steps))
     leading = f"leading exponent {exponents[0]:.3g} ± {errors[0]:.1g}"
     reasons = {
         "fixed point": "the state returns at every step, within rounding or closer each time",
         "periodic": f"the state returns after {period} steps; {leading}",
-        "quasi-periodic": f"{leading} is 0 within {zero[0]:.1g}, and there is no return within {longest} steps",
-        "chaos": f"{leading} is above {zero[0]:.1g}",
-        "hyperchaos": f"two or more exponents are above {zero[0]:.1g}",
-        "undecided": _why_undecided(found, leading, zeros[0], bool(abs(exponents[0]) <= zero[0]), zero[0], longest),
+        "quasi-periodic": f"{leading} is 0 within {zero:.1g}, and there is no return within {longest} steps",
+        "chaos": f"{leading} is above {zero:.1g}",
+        "hyperchaos": f"two or more exponents are above {zero:.1g}",
+        "undecided": _why_undecided(found, leading, zeros, bool(abs(exponents[0]) <= zero), zero, longest),
     }
     return Regime(
-        name=name,
-        period=period or None,
+        name=REGIMES[code],
+        period=int(period) or None,
         exponents=exponents,
         errors=errors,
-        zero=float(zero[0]),
-        zeros=int(zeros[0]),
-        reason=reasons[name],
+        zero=float(zero),
+        zeros=int(zeros),
+        reason=reasons[REGIMES[code]],
         steps=spent,
         final_state=found.finals[0],
     )
@@ -150,7 +142,8 @@ def _verdict(exponents: np.ndarray, errors: np.ndarray, found: Survey, steps: in
 
 def _why_undecided(found: Survey, leading: str, zeros: int, is_zero: bool, zero: float, longest: int) -> str:
     """What keeps an orbit from a verdict, and what may help."""
-    period, close, nearest = int(found.period[0]), int(found.unconfirmed[0]), int(found.nearest[0])
+    period, close, nearest = (int(found[name][0]) for name in ("period", "unconfirmed", "nearest"))
+    drift, nearness = found["drift"][0], found["nearness"][0]
     if period:
         return f"{leading}, but a return after {_steps(period)}"
     if close:
@@ -168,11 +161,11 @@ def _why_undecided(found: Survey, leading: str, zeros: int, is_zero: bool, zero:
             "power_spectrum shows the frequencies"
         )
     leading = f"{leading} is 0 within {zero:.1g}, but "
-    if found.drift[0] > TORUS_DRIFT:
-        return f"{leading}the orbit is still settling (drift {found.drift[0]:.1g}): a longer transient may tell"
-    if not found.nearness[0] > TORUS_NEARNESS:
+    if drift > TORUS_DRIFT:
+        return f"{leading}the orbit is still settling (drift {drift:.1g}): a longer transient may tell"
+    if not nearness > TORUS_NEARNESS:
         return (
-            f"{leading}the orbit nearly closes after {_steps(nearest)} (nearness {found.nearness[0]:.1g}): it is still "
+            f"{leading}the orbit nearly closes after {_steps(nearest)} (nearness {nearness:.1g}): it is still "
             "settling on a cycle, or it winds around a torus with a rotation number very close to a fraction of "
             f"denominator {nearest}; it is a torus if find_cycle(model, final_state, {nearest}) finds no stable cycle"
         )
@@ -183,42 +176,34 @@ def _steps(count: int) -> str:
     return "1 step" if count == 1 else f"{count} steps"
 
 
-def on_torus(found: Survey) -> np.ndarray:
-    """Whether each orbit neither closes nor changes its width, as one that winds around a torus, [point]."""
-    return (found.nearness > TORUS_NEARNESS) & ~(found.drift > TORUS_DRIFT)
-
-
-def classify(
-    exponents: np.ndarray, errors: np.ndarray, period: np.ndarray, steps: int, winds: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def classify(found: Survey, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Regimes of many points.
 
     Arguments:
-        exponents, errors: [point, exponent], leading first.
-        period: [point], 0 where no return was found.
+        found: a survey with exponents, returns and drift. Any exponents are quasi-periodic if it has no drift.
         steps: what the exponents are averaged over.
-        winds: [point], whether the orbit may be called quasi-periodic; every orbit may where absent.
 
     Returns:
         Numbers of `REGIMES`, how many exponents count as 0, and what counts as 0; [point] each.
 
     Example:
-        >>> code, _, _ = classify(np.array([[0.1, -1.0]]), np.array([[0.001, 0.01]]), np.array([0]), 10_000)
+        >>> found = {"exponents": np.array([[0.1, -1.0]]), "errors": np.full((1, 2), 0.001), "period": np.array([0])}
+        >>> code, _, _ = classify(Survey(found, []), 10_000)
         >>> REGIMES[code[0]]
         'chaos'
     """
-    first = exponents[:, 0]
-    error = np.where(np.isfinite(errors[:, 0]), errors[:, 0], 0.0)
+    exponents, errors, period = found["exponents"], found["errors"][:, 0], found["period"]
+    error = np.where(np.isfinite(errors), errors, 0.0)
     zero = ZERO_GAIN / steps + ZERO_ERRORS * error
     above = np.sum(exponents > zero[:, None], axis=1)
     zeros = np.sum(np.abs(exponents) <= zero[:, None], axis=1)
     returned = period > 0
-    code = np.full(len(first), UNDECIDED)
+    code = np.full(len(period), UNDECIDED)
     code[~returned & (above == 1)] = CHAOS
     code[~returned & (above > 1)] = HYPERCHAOS
     steady = ZERO_ERRORS * error <= STEADY_ERRORS / steps
-    if winds is not None:
-        steady = steady & winds
+    if "drift" in found.values:  # an orbit on a torus neither closes nor changes its width
+        steady = steady & (found["nearness"] > TORUS_NEARNESS) & ~(found["drift"] > TORUS_DRIFT)
     code[~returned & (above == 0) & (zeros > 0) & (zeros <= MOST_ZEROS) & steady] = QUASI_PERIODIC
     # A return with a positive exponent is a contradiction, and stays undecided.
     code[returned & (above == 0)] = PERIODIC
@@ -286,24 +271,22 @@ def lifetime(
         raise fail("model", type(model).__name__, "a MeanField")
     window, _ = model.settled(state)
     spread = nonnegative_number("spread", spread)
-    positive_integer("longest_period", longest_period)
-    positive_number("tolerance", tolerance)
-    noise = generator_of(key).normal(size=(copies, *window.A.shape)) * spread
-    states: Sequence[Window] = [Window(window.A + one, window.positions) for one in noise]
+    returns = Returns(positive_integer("longest_period", longest_period), tolerance)
+    noise = numpy_generator(as_key(key)).normal(size=(copies, *window.A.shape)) * spread
+    states = [Window(window.A + one, window.positions) for one in noise]
     ended, periods = np.full(copies, np.inf), np.zeros(copies, int)
-    plan = Plan(steps // looks, 0, blocks=0, longest_period=longest_period, tolerance=tolerance, pieces=1)
+    plan = Plan(steps // looks, 0, returns=returns, pieces=1)
     for look in range(looks):
         if progress is not None:
             progress(look, looks, f"{int(np.isfinite(ended).sum())} of {copies} copies are periodic")
-        found = survey(model, states, {}, plan, batch=copies)
+        found = survey(model, states, plan, batch=copies)
         states = found.finals
-        now = (found.period > 0) & ~np.isfinite(ended)
+        now = (found["period"] > 0) & ~np.isfinite(ended)
         ended[now] = (look + 1) * plan.transient
-        periods = np.where(now, found.period, periods)
+        periods = np.where(now, found["period"], periods)
         if np.isfinite(ended).all():
             break
     count = int(np.isfinite(ended).sum())
-    # Of an exponential law that is cut off, the likeliest mean is all time lived over all ends.
-    lived = float(np.minimum(ended, steps).sum())
-    mean = lived / count if count else np.inf
+    # The likeliest mean of an exponential law that is cut off: all time lived over the number of ends.
+    mean = float(np.minimum(ended, steps).sum()) / count if count else np.inf
     return Lifetime(ended, periods, steps, mean, mean / np.sqrt(count) if count else np.inf)

@@ -1,14 +1,17 @@
-"""Site classes: the distinct columns of the o patterns, all that the mean-field map knows of the bits (dynamics §2).
+"""Classes of bits: bits with equal columns are exchangeable, so a network is known by its columns and their shares.
 
+Site classes are the distinct columns of the o patterns, all that the mean-field map knows of the bits (dynamics §2).
 Because tanh is odd, a class s and its mirror −s enter every sum with opposite signs and are kept as one, the one whose
 first entry is +1. The same information is in the odd correlations ⟨o_B α_a⟩, B any odd subset of the features: the two
-are Walsh–Hadamard transforms of each other.
+are Walsh–Hadamard transforms of each other. Joint classes are the distinct columns over all four roles, which a finite
+network needs (dynamics §5).
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +25,8 @@ LARGEST_FEATURES = 20
 CORRELATION_TOLERANCE = 1e-9
 # Weights that the transform should have made 0 carry its round-off, some 1e-16 per level.
 ZERO_WEIGHT = 1e-14
+# Beyond these sizes a table of all joint columns is larger than the bits that one could draw instead.
+_LARGEST_TABLE, _LARGEST_DRAW = 2**16, 10**7
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -29,14 +34,11 @@ Arrays = Mapping[str, np.ndarray]
 def from_columns(columns: Arrays, fractions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Signs [class, feature] and weights [class, ..., feature] of explicit columns [..., feature, column]."""
     present = fractions > 0
-    o = columns["o"][:, present]
-    flips = o[0]
-    signs, members = np.unique((o * flips).T, axis=0, return_inverse=True)
+    flips = columns["o"][0, present]
+    signs, members = np.unique((columns["o"][:, present] * flips).T, axis=0, return_inverse=True)
     weights = {}
     for role in ROLES:
-        signed = np.moveaxis(columns[role][..., present], -1, 0) * _along(
-            fractions[present] * flips, columns[role].ndim
-        )
+        signed = np.moveaxis(columns[role][..., present] * (fractions[present] * flips), -1, 0)
         weights[role] = np.zeros((len(signs), *signed.shape[1:]))
         np.add.at(weights[role], members.reshape(-1), signed)
     return signs, weights
@@ -135,6 +137,74 @@ def _signs_name(signs: np.ndarray) -> str:
     return "(" + "".join("+" if sign > 0 else "−" for sign in signs) + ")"
 
 
-def _along(values: np.ndarray, dimensions: int) -> np.ndarray:
-    """Values along the first of so many axes."""
-    return values.reshape(-1, *(1,) * (dimensions - 1))
+class JointClasses(NamedTuple):
+    """Distinct joint columns over all roles.
+
+    Fields:
+        columns: role to o [feature, class]; v, q, k [head, feature, class].
+        counts: how many bits have each column, or what fraction of them, [class].
+    """
+
+    columns: Mapping[str, np.ndarray]
+    counts: np.ndarray
+
+
+def merge(columns: Arrays, counts: np.ndarray) -> JointClasses:
+    """Equal columns as one, in the order of their first appearance; columns that no bit has are left out."""
+    present = counts > 0
+    rows = np.concatenate([columns[role].reshape(-1, len(counts)) for role in ROLES])[:, present].T
+    _, first, members = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    totals = np.zeros(len(first), counts.dtype)
+    np.add.at(totals, members.reshape(-1), counts[present])
+    return JointClasses({role: columns[role][..., present][..., first[order]] for role in ROLES}, totals[order])
+
+
+def whole_counts(fractions: np.ndarray, bits: int) -> np.ndarray | None:
+    """Fractions of the bits as whole numbers that add up, or None if they are not whole."""
+    counts = fractions * bits
+    whole = np.rint(counts)
+    # Fractions such as 1/3 are rounded once, so a count is off by round-off, never by a visible part of a bit.
+    if np.abs(counts - whole).max() > min(1e-2, 1e-9 * max(1.0, counts.max())) or whole.sum() != bits:
+        return None
+    return whole.astype(np.int64)
+
+
+def draw(
+    signs: np.ndarray, weights: Arrays, bits: int, generator: np.random.Generator
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Columns and counts of bits drawn from a law that has the given site classes.
+
+    o = s with probability P_s, the weight of s for o; given s every bit of another role by itself, mean weights/P_s.
+    """
+    probabilities = weights["o"][:, 0].clip(0)
+    others = np.concatenate([weights[role].reshape(len(signs), -1) for role in ROLES[1:]], axis=1)
+    own = np.abs(weights["o"] - probabilities[:, None] * signs).max()
+    excess = (np.abs(others) - probabilities[:, None]).max()
+    if max(own, excess, abs(probabilities.sum() - 1)) > 10 * CORRELATION_TOLERANCE:
+        raise fail("features", "correlations that no ±1 patterns have", "features whose bits can be drawn")
+    present = probabilities > 0
+    signs, others, probabilities = signs[present], others[present], probabilities[present]
+    means = (others / probabilities[:, None]).clip(-1, 1)
+    sites = generator.multinomial(bits, probabilities / probabilities.sum())
+
+    width = others.shape[1]
+    if len(signs) * 2**width <= _LARGEST_TABLE:
+        table = np.array(list(itertools.product((-1.0, 1.0), repeat=width)))
+        laws = np.prod((1 + table * means[:, None]) / 2, axis=2)
+        counts = np.array([generator.multinomial(n, law / law.sum()) for n, law in zip(sites, laws, strict=True)])
+        site, other = np.nonzero(counts)
+        rows, counts = np.concatenate([signs[site], table[other]], axis=1), counts[site, other]
+    elif bits <= _LARGEST_DRAW:
+        site = np.repeat(np.arange(len(signs)), sites)
+        drawn = np.where(generator.random((bits, width)) < (1 + means[site]) / 2, 1.0, -1.0)
+        rows, counts = np.concatenate([signs[site], drawn], axis=1), np.ones(bits, np.int64)
+    else:
+        raise fail("bits", bits, f"at most {_LARGEST_DRAW}: with {width} other bits per site each is drawn by itself")
+    columns, start = {}, 0
+    for role in ROLES:
+        shape = weights[role].shape[1:]
+        stop = start + int(np.prod(shape))
+        columns[role] = rows[:, start:stop].T.reshape(*shape, -1)
+        start = stop
+    return columns, counts
