@@ -25,7 +25,6 @@ from thermoformer.dynamics import (
     regime_names,
 )
 from thermoformer.dynamics.cycles import _multipliers
-from thermoformer.dynamics.engine import Survey
 from thermoformer.dynamics.regimes import REGIMES, classify
 
 GOLDEN = 2 * np.pi * (np.sqrt(5) - 1) / 2
@@ -287,7 +286,7 @@ def test_known_maps():
 def test_classification_rules():
     exponents = np.array([[0.1, -1], [0.1, 0.05], [1e-5, -0.1], [1e-5, -1e-5], [-0.1, -0.2], [-0.1, -0.2], [0.1, -1]])
     period = np.array([0, 0, 0, 0, 12, 0, 12])
-    found = Survey({"exponents": exponents, "errors": np.full_like(exponents, 1e-4), "period": period}, [])
+    found = {"exponents": exponents, "errors": np.full_like(exponents, 1e-4), "period": period}
     code, zeros, _ = classify(found, 20_000)
     expected = ["chaos", "hyperchaos", "quasi-periodic", "quasi-periodic", "periodic", "undecided", "undecided"]
     assert [REGIMES[one] for one in code] == expected

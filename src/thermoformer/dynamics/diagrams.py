@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from .._validation import fail, nonnegative_integer, one_of, real_array
-from .engine import Density, Plan, Report, Returns, Survey, Tally, check_steps, density_of, survey, unbounded
+from .engine import Density, Plan, Report, Returns, Tally, check_steps, joined, survey, unbounded
 from .maps import Map, as_map, check_names
 from .meanfield import Window
 from .regimes import CHAOS, REGIMES, UNDECIDED, classify
@@ -71,9 +71,9 @@ def orbit_diagram(
     one_of("follow", follow, FOLLOW)
     model, states, axes = _checked(model, state, {parameter: values}, "parameter")
     plan = _plan(model, steps, transient, k, longest_period, tolerance)
-    density_of(model, show, 1, (0.0, 1.0))  # checks the number before any orbit
+    Density.of(model, show, 1, (0.0, 1.0))  # checks the number before any orbit
     limits = _limits(model, states[0], axes, show) if limits is None else limits
-    density = density_of(model, show, bins, limits, _section(section))
+    density = Density.of(model, show, bins, limits, section)
     plan = dataclasses.replace(plan, recorders=(Tally(), density))
     if follow == "start":
         dataset = _grid(model, states, axes, plan, batch=batch, devices=devices, progress=progress)
@@ -81,7 +81,7 @@ def orbit_diagram(
         raise fail("state", f"{len(states)} starts", "one start if a diagram follows its neighbours")
     else:
         directions = ("up", "down") if follow == "both" else (follow,)
-        dataset = _followed(model, states[0], parameter, axes[parameter], plan, directions, progress)
+        dataset = _followed(model, states[0], axes, plan, directions, progress)
     return dataset.assign_attrs(parameter=parameter, observable=model.observables[show])
 
 
@@ -152,10 +152,8 @@ def attractors(
         >>> found.average.values.ravel().round(3).tolist()
         [-1.0, 1.0, 1.0]
     """
-    if not hasattr(states, "__len__"):
-        raise fail("states", type(states).__name__, "a list of starts")
-    if len(states) == 0:
-        raise fail("states", "nothing", "one start or more")
+    if not hasattr(states, "__len__") or not len(states):
+        raise fail("states", "nothing" if hasattr(states, "__len__") else type(states).__name__, "a list of starts")
     model = as_map(model, states[0])
     plan = _plan(model, steps, transient, k, longest_period, tolerance)
     settled = [model.settled(start)[0] for start in states]
@@ -189,8 +187,8 @@ def intervals(values: Any, inside: Any) -> list[tuple[float, float]]:
     if (np.diff(values) < 0).any():
         raise fail("values", "numbers that fall", "numbers [value] that rise")
     if inside.dtype != bool or inside.shape != values.shape:
-        got = f"{inside.dtype} of shape {inside.shape}"
-        raise fail("inside", got, f"True or False for each of the {len(values)} values")
+        expected = f"True or False for each of the {len(values)} values"
+        raise fail("inside", f"{inside.dtype} of shape {inside.shape}", expected)
     edges = np.diff(np.concatenate([[False], inside, [False]]).astype(int))
     first, last = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
     return [(float(values[low]), float(values[high])) for low, high in zip(first, last, strict=True)]
@@ -225,7 +223,7 @@ def _checked(model: Any, state: Any, grid: Mapping[str, Any], argument: str) -> 
 
 def _plan(model: Map, steps: int, transient: int, k: int | None, longest_period: int, tolerance: float) -> Plan:
     check_steps(steps, transient)
-    returns = Returns(longest_period, tolerance)
+    returns = Returns.of(longest_period, tolerance)
     if k is not None and nonnegative_integer("k", k) == 2 and model.dimension == 1:
         k = 1  # the default is for maps with one exponent as well
     exponents = None if k == 0 else exponents_of(model.dimension, k, quick=True)
@@ -255,15 +253,10 @@ def _grid(model: Map, states: list[Any], axes: Mapping[str, np.ndarray], plan: P
 
 
 def _followed(
-    model: Map,
-    state: Any,
-    parameter: str,
-    values: np.ndarray,
-    plan: Plan,
-    directions: tuple[str, ...],
-    progress: Report | None,
+    model: Map, state: Any, axes: Mapping[str, Any], plan: Plan, directions: Sequence[str], progress: Report | None
 ) -> xr.Dataset:
     """Each value from where its neighbour ended; the directions run beside each other."""
+    ((parameter, values),) = axes.items()
     order = np.argsort(values, kind="stable")
     orders = np.stack([order if direction == "up" else order[::-1] for direction in directions], axis=1)
     plan = dataclasses.replace(plan, pieces=1, blocks=min(plan.blocks, 5))
@@ -272,12 +265,11 @@ def _followed(
         if progress is not None:
             progress(step, len(values), f"{parameter} = {here[0]:.6g}")
         parts.append(survey(model, states, plan, {parameter: here}, batch=len(directions)))
-        states = parts[-1].finals
+        states = parts[-1]["finals"]
     rows = []
     for number, one in enumerate(orders.T):
-        ordered = [parts[place].part(slice(number, number + 1)) for place in np.argsort(one)]
-        sizes = {parameter: len(values)}
-        rows.append(_dataset(model, Survey.joined(ordered), plan, sizes, {parameter: values}))
+        ordered = [{name: value[number : number + 1] for name, value in parts[at].items()} for at in np.argsort(one)]
+        rows.append(_dataset(model, joined(ordered), plan, {parameter: len(values)}, axes))
     return xr.concat(rows, xr.Variable("direction", list(directions)), combine_attrs="override")
 
 
@@ -294,51 +286,33 @@ _LONG_NAMES = {
     "lowest": "lowest value on the orbit",
     "highest": "highest value on the orbit",
 }
-_AXES = {"observable": ("average", "deviation", "lowest", "highest"), "exponent": ("exponents", "errors", "lost")}
-_AXES |= {"value": ("density", "section_density")}
+_LAST_AXIS = dict.fromkeys(("average", "deviation", "lowest", "highest"), "observable")
+_LAST_AXIS |= dict.fromkeys(("exponents", "errors", "lost"), "exponent")
+_LAST_AXIS |= dict.fromkeys(("density", "section_density"), "value")
 
 
 def _dataset(
-    model: Map, found: Survey, plan: Plan, sizes: Mapping[str, int], coordinates: Mapping[str, Any]
+    model: Map, found: dict[str, Any], plan: Plan, sizes: Mapping[str, int], coordinates: Mapping[str, Any]
 ) -> xr.Dataset:
     """The survey as a Dataset with axes of these sizes."""
-    last = {name: (axis,) for axis, names in _AXES.items() for name in names}
-    where: dict[str, Any] = {**coordinates, "observable": list(model.observables)}
-    values = dict(found.values)
-    if "section" in values:
-        values["section_density"] = values.pop("section")
+    values, where = dict(found), {**coordinates, "observable": list(model.observables)}
     if plan.exponents is not None:
         where["exponent"] = np.arange(1, plan.exponents.count + 1)
         if "period" in values:
-            code = np.where(found["finite"], classify(found, plan.steps)[0], UNDECIDED)
-            values["regime"] = code.astype(np.int8)
-    for recorder in plan.recorders:
-        if isinstance(recorder, Density):
-            where["value"] = recorder.middles
-    variables = {
-        name: ((*sizes, *last.get(name, ())), values[name].reshape(*sizes.values(), *values[name].shape[1:]), about)
-        for name, about in ((name, {"long_name": words}) for name, words in _LONG_NAMES.items())
-        if name in values
-    }
+            values["regime"] = np.where(found["finite"], classify(found, plan.steps)[0], UNDECIDED).astype(np.int8)
+    where |= dict(("value", one.middles) for one in plan.recorders if isinstance(one, Density))
+    variables = {}
+    for name, words in _LONG_NAMES.items():
+        if name in values:
+            axes = (*sizes, *([_LAST_AXIS[name]] if name in _LAST_AXIS else []))
+            array = values[name].reshape(*sizes.values(), *values[name].shape[1:])
+            variables[name] = (axes, array, {"long_name": words})
     kept = {f"model_{name}": value for name, value in model.parameters.items() if name not in coordinates}
     dataset = xr.Dataset(variables, where, {"steps": plan.steps, "transient": plan.transient, **kept})
     if "regime" in dataset:
         meanings = " ".join(name.replace(" ", "_") for name in REGIMES)
-        flags = {"flag_values": np.arange(len(REGIMES), dtype=np.int8), "flag_meanings": meanings}
-        dataset.regime.attrs.update(flags)
+        dataset.regime.attrs |= {"flag_values": np.arange(len(REGIMES), dtype=np.int8), "flag_meanings": meanings}
     return dataset
-
-
-def _section(section: Any) -> tuple[int, float] | None:
-    if section is None:
-        return None
-    try:
-        number, near = section
-    except (TypeError, ValueError) as error:
-        raise fail("section", repr(section), "a pair: number of an observable, tolerance") from error
-    if not float(real_array("section", near, ())) > 0:
-        raise fail("section", repr(section), "a tolerance above 0")
-    return number, float(near)
 
 
 def _check_diagram(dataset: Any) -> None:

@@ -202,8 +202,9 @@ class Features(eqx.Module):
             >>> Features.random(60, 3, key=1).columns["v"].shape
             (1, 3, 60)
         """
-        signs = _fair_signs(features, positional_bits, heads, key)
-        return cls.from_patterns(signs(positive_integer("bits", bits)), signs(positional_bits))
+        generator, bits = _generator(features, positional_bits, heads, key), positive_integer("bits", bits)
+        semantic, positional = (_fair_signs(generator, features, heads, width) for width in (bits, positional_bits))
+        return cls.from_patterns(semantic, positional)
 
     @classmethod
     def segments(
@@ -239,15 +240,15 @@ class Features(eqx.Module):
             >>> Features.gaussian(3, 0.2, key=1).classes
             4
         """
-        signs, scale = _fair_signs(features, positional_bits, heads, key), positive_number("scale", scale)
+        generator, scale = _generator(features, positional_bits, heads, key), positive_number("scale", scale)
         subsets, correlations = odd_subsets(features), {}
         for role in ROLES:
-            shape = (features, *role_shape(role, features, heads))
-            pairs = np.clip(signs.generator.normal(0, scale, shape), -1, 1)
+            pairs = np.clip(generator.normal(0, scale, (features, *role_shape(role, features, heads))), -1, 1)
             if role == "o":
                 pairs = np.triu(pairs, 1) + np.triu(pairs, 1).T + np.eye(features)
             correlations[role] = np.array([pairs[list(subset)].prod(axis=0) for subset in subsets])
-        return cls.from_correlations(correlations, signs(positional_bits), insist=True)
+        positional = _fair_signs(generator, features, heads, positional_bits)
+        return cls.from_correlations(correlations, positional, insist=True)
 
     @classmethod
     def uniform_means(cls, features: int, positional_bits: int = 2, heads: int = 1, *, key: KeyLike = 0) -> Self:
@@ -261,16 +262,16 @@ class Features(eqx.Module):
             >>> Features.uniform_means(3, key=1).classes
             4
         """
-        fair_signs = _fair_signs(features, positional_bits, heads, key)
+        generator = _generator(features, positional_bits, heads, key)
         if features > LARGEST_FEATURES:
             raise fail("features", features, f"at most {LARGEST_FEATURES}: there are 2^(features−1) site classes")
-        means = {role: fair_signs.generator.uniform(-1, 1, role_shape(role, features, heads)) for role in ROLES}
+        means = {role: generator.uniform(-1, 1, role_shape(role, features, heads)) for role in ROLES}
         signs = all_signs(features)
         # As classes the products of means are p_s = Π_b (1 + s_b μ_b)/2 and its mirror.
         here, mirror = (np.prod((1 + sign * signs * means["o"]) / 2, axis=1) for sign in (1, -1))
         weights = {"o": (here + mirror)[:, None] * signs}
         weights |= {role: (here - mirror)[:, None, None] * means[role] for role in ROLES[1:]}
-        return cls(signs, weights, fair_signs(positional_bits))
+        return cls(signs, weights, _fair_signs(generator, features, heads, positional_bits))
 
     @classmethod
     def permuted(
@@ -295,23 +296,23 @@ class Features(eqx.Module):
             >>> features.columns["v"][0].astype(int).tolist()
             [[1, -1, -1], [1, 1, -1]]
         """
-        base = signs_of("base_semantic", base_semantic, (2,))
+        base, bits = signs_of("base_semantic", base_semantic, (2,)), None
         order = np.arange(len(base))
         if permutations is None:
-            permutations = {role: np.roll(order, -shift).tolist() for shift, role in enumerate(ROLES[1:], 1)}
+            permutations = {role: np.roll(order, -shift) for shift, role in enumerate(ROLES[1:], 1)}
         if not isinstance(permutations, Mapping) or set(permutations) != set(ROLES[1:]):
             raise fail("permutations", repr(permutations), "a mapping with the roles v, q, k")
         for role, given in permutations.items():
             if sorted(np.asarray(given).tolist()) != order.tolist():
                 raise fail(f"permutations[{role!r}]", given, f"the numbers 0..{len(base) - 1} in some order")
-        indices = {"o": order} | {role: np.asarray(permutations[role], int) for role in ROLES[1:]}
-        positional = None
         if base_positional is not None:
             bits = signs_of("base_positional", base_positional, (2,))
             if len(bits) != len(base):
                 raise fail("base_positional", f"{len(bits)} features", f"{len(base)}, as in base_semantic")
-            positional = {role: bits[index] for role, index in indices.items()}
-        semantic = {role: base[index] for role, index in indices.items()}
+        indices = {"o": order} | {role: np.asarray(permutations[role], int) for role in ROLES[1:]}
+        semantic, positional = (
+            None if part is None else {role: part[index] for role, index in indices.items()} for part in (base, bits)
+        )
         return cls.from_patterns(semantic, positional, fractions=fractions)
 
     # What follows from them.
@@ -540,19 +541,16 @@ def _check_shapes(name: str, arrays: Arrays, shape_of: Callable[[str], tuple[int
             raise fail(f"{name}[{role!r}]", f"shape {array.shape}", f"shape {shape}{why}")
 
 
-class _fair_signs:
-    """Draws independent fair signs, o [feature, width], v, q, k [head, feature, width], with one generator.
+def _generator(features: Any, positional_bits: Any, heads: Any, key: KeyLike) -> np.random.Generator:
+    """A generator for features of checked sizes. NumPy draws: sizes vary, and each would compile a program."""
+    positive_integer("features", features), positive_integer("heads", heads)
+    nonnegative_integer("positional_bits", positional_bits)
+    return numpy_generator(as_key(key))
 
-    NumPy draws them: sizes vary, and each would compile a program of its own.
-    """
 
-    def __init__(self, features: Any, positional_bits: Any, heads: Any, key: KeyLike) -> None:
-        self.sizes = positive_integer("features", features), positive_integer("heads", heads)
-        nonnegative_integer("positional_bits", positional_bits)
-        self.generator = numpy_generator(as_key(key))
-
-    def __call__(self, width: int) -> dict[str, np.ndarray]:
-        return {role: self.generator.choice([-1.0, 1.0], role_shape(role, *self.sizes, width)) for role in ROLES}
+def _fair_signs(generator: np.random.Generator, features: int, heads: int, width: int) -> dict[str, np.ndarray]:
+    """Independent fair signs: o [feature, width], v, q, k [head, feature, width]."""
+    return {role: generator.choice([-1.0, 1.0], role_shape(role, features, heads, width)) for role in ROLES}
 
 
 def share_of_positions(value: Any) -> float:

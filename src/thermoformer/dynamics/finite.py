@@ -69,10 +69,9 @@ class FiniteOrbit:
             >>> dict(network.run(5, copies=2).to_xarray().sizes)
             {'copy': 2, 'step': 5, 'feature': 3}
         """
-        axes = ("copy", "step", "feature")
-        head_axes = axes if self.m_v.ndim == 3 else ("copy", "step", "head", "feature")
-        variables: dict[str, Any] = {name: (axes, getattr(self, name)) for name in ("A", "m_o", "m_o_semantic")}
-        variables |= {name: (head_axes, getattr(self, name)) for name in ("m_v", "m_q", "m_k")}
+        arrays = {name: getattr(self, name) for name in ("A", "m_o", "m_o_semantic", "m_v", "m_q", "m_k")}
+        axes = {3: ("copy", "step", "feature"), 4: ("copy", "step", "head", "feature")}
+        variables = {name: (axes[array.ndim], array) for name, array in arrays.items()}
         return xr.Dataset(variables, attrs={"epsilon": self.epsilon})
 
 
@@ -171,12 +170,11 @@ class FiniteNetwork:
         first = self._sites.token_overlaps(token, 0.0)["o"], np.stack([overlaps[role] for role in ROLES[1:]])
         by_class = one_of("form", form, ("bits", "classes")) == "classes"
         draws = None if uniforms is None else self._uniforms(uniforms, steps, copies, by_class)
-        shape = {"copies": copies, "steps": steps, "by_class": by_class}
-        o, attended, A = _run(self._system(by_class), first, as_key(key), draws, **shape)
-        m_v, m_q, m_k = np.moveaxis(np.asarray(attended, np.float64), 2, 0)
-        if self.features.heads == 1:
-            m_v, m_q, m_k = m_v[:, :, 0], m_q[:, :, 0], m_k[:, :, 0]
-        return FiniteOrbit(np.asarray(A, np.float64), np.asarray(o, np.float64), m_v, m_q, m_k, self.epsilon)
+        system, key = self._system(by_class), as_key(key)
+        found = _run(system, first, key, draws, copies=copies, steps=steps, by_class=by_class)
+        o, attended, A = (np.asarray(part, np.float64) for part in found)
+        attended = attended[:, :, :, 0] if self.features.heads == 1 else attended
+        return FiniteOrbit(A, o, *np.moveaxis(attended, 2, 0), epsilon=self.epsilon)
 
     def _token(self, x0: Any) -> np.ndarray:
         """The first token as one number per site and its positional bits."""
@@ -219,29 +217,21 @@ class FiniteNetwork:
             counts = np.ones(self.bits)
         parts = [self.positions @ np.swapaxes(self.features.positional[role], -1, -2) for role in ROLES[1:]]
         positional = np.moveaxis(np.stack(parts), 2, 0)  # [role, head, position, feature] to position first
-        return _System(
-            patterns=jnp.asarray(np.concatenate([columns[role].reshape(-1, len(counts)) for role in ROLES])),
-            o=jnp.asarray(columns["o"]),
-            counts=jnp.asarray(counts, float),
-            bits=jnp.asarray(self.bits, float),
-            beta=jnp.asarray(self.beta),
-            logit_scale=jnp.asarray(self.gamma / np.sqrt(self.features.count)),
-            semantic_weight=jnp.asarray(1 - self.epsilon),
-            positional=jnp.asarray(positional * self.epsilon / max(1, self.features.positional_bits)),
-        )
+        positional = positional * self.epsilon / max(1, self.features.positional_bits)
+        patterns = np.concatenate([columns[role].reshape(-1, len(counts)) for role in ROLES])
+        scale = self.gamma / np.sqrt(self.features.count)
+        parts = patterns, columns["o"], counts, self.bits, self.beta, scale, 1 - self.epsilon, positional
+        return _System(*(jnp.asarray(part, float) for part in parts))
 
 
 @partial(jax.jit, static_argnames=("copies", "steps", "by_class"))
 def _run(system: _System, first: Any, key: jax.Array, uniforms: Any, *, copies: int, steps: int, by_class: bool) -> Any:
     """o [copy, step, feature], (v, q, k) [copy, step, role, head, feature] and A [copy, step, feature]."""
-
-    def one(copy, draws):
-        return _one_copy(system, first, jax.random.fold_in(key, copy), draws, steps, by_class)
-
-    return jax.vmap(one)(jnp.arange(copies), uniforms)
+    keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(copies))
+    return jax.vmap(partial(_one_copy, system, first, steps, by_class))(keys, uniforms)
 
 
-def _one_copy(system: _System, first: Any, key: jax.Array, uniforms: Any, steps: int, by_class: bool) -> Any:
+def _one_copy(system: _System, first: Any, steps: int, by_class: bool, key: jax.Array, uniforms: Any) -> Any:
     context, _, heads, features = system.positional.shape
 
     def attend(window, attended, time):

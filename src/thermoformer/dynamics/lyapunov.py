@@ -13,7 +13,7 @@ import xarray as xr
 from jax import lax
 
 from .._validation import fail, nonnegative_number, positive_integer
-from .engine import Plan, Report, check_steps, finite_lanes, kept_rows, steps_at_once, survey, unbounded
+from .engine import Plan, Report, bounded, check_steps, finite_lanes, kept_rows, steps_at_once, survey, unbounded
 from .maps import Lanes, as_map
 from .tangents import exponents_of, orthonormalise
 
@@ -52,18 +52,15 @@ class LyapunovSpectrum:
 
     def to_xarray(self) -> xr.Dataset:
         """Exponents with their errors and running averages."""
-        numbers = np.arange(1, len(self.exponents) + 1)
+        variables = {
+            "exponent_value": ("exponent", self.exponents, {"long_name": "Lyapunov exponent per step"}),
+            "error": ("exponent", self.errors, {"long_name": "standard error by batch means"}),
+            "lost": ("exponent", self.lost, {"long_name": "share of steps lost to rounding"}),
+            "running": (("step", "exponent"), self.running, {"long_name": "average up to this step"}),
+        }
         ends = np.linspace(0, self.steps, len(self.running) + 1)[1:]
-        return xr.Dataset(
-            {
-                "exponent_value": ("exponent", self.exponents, {"long_name": "Lyapunov exponent per step"}),
-                "error": ("exponent", self.errors, {"long_name": "standard error by batch means"}),
-                "lost": ("exponent", self.lost, {"long_name": "share of steps lost to rounding"}),
-                "running": (("step", "exponent"), self.running, {"long_name": "average up to this step"}),
-            },
-            {"exponent": numbers, "step": ends},
-            {"steps": self.steps, "transient": self.transient},
-        )
+        where = {"exponent": np.arange(1, len(self.exponents) + 1), "step": ends}
+        return xr.Dataset(variables, where, {"steps": self.steps, "transient": self.transient})
 
 
 def kaplan_yorke_dimension(exponents: Any, zero: float = 0.0) -> float:
@@ -77,26 +74,22 @@ def kaplan_yorke_dimension(exponents: Any, zero: float = 0.0) -> float:
         >>> kaplan_yorke_dimension(np.array([0.1, -0.4])), kaplan_yorke_dimension(np.array([-0.1, -0.4]))
         (1.25, 0.0)
     """
-    exponents, zero = _spectrum(exponents), nonnegative_number("zero", zero)
+    zero = nonnegative_number("zero", zero)
+    try:
+        given = np.asarray(exponents)
+    except ValueError as error:
+        raise fail("exponents", "a ragged sequence", "numbers [exponent]") from error
+    if given.dtype.kind not in "fiu" or given.ndim != 1 or not given.size:
+        raise fail("exponents", f"{given.dtype} of shape {given.shape}", "one or more numbers [exponent]")
+    if np.isnan(given).any() or np.isposinf(given).any():
+        raise fail("exponents", given, "numbers, or −inf where lost to rounding")
+    exponents = np.sort(given.astype(np.float64))[::-1]  # averages over an orbit leave near ones in any order
     sums = np.cumsum(np.where(np.abs(exponents) < zero, 0.0, exponents))
     above = np.flatnonzero(sums >= 0)
     if not len(above):
         return 0.0
     last = int(above[-1])
     return np.nan if last + 1 == len(sums) else last + 1 + float(sums[last] / abs(exponents[last + 1]))
-
-
-def _spectrum(exponents: Any) -> np.ndarray:
-    """Exponents [exponent] as numbers, the largest first: averages over an orbit leave near ones in any order."""
-    try:
-        numbers = np.asarray(exponents)
-    except ValueError as error:
-        raise fail("exponents", "a ragged sequence", "numbers [exponent]") from error
-    if numbers.dtype.kind not in "fiu" or numbers.ndim != 1 or not numbers.size:
-        raise fail("exponents", f"{numbers.dtype} of shape {numbers.shape}", "one or more numbers [exponent]")
-    if np.isnan(numbers).any() or np.isposinf(numbers).any():
-        raise fail("exponents", numbers, "numbers, or −inf where lost to rounding")
-    return np.sort(numbers.astype(np.float64))[::-1]
 
 
 def lyapunov_spectrum(
@@ -139,16 +132,10 @@ def lyapunov_spectrum(
     state, used = model.settled(state)
     exponents = exponents_of(model.dimension, k, every)
     plan = Plan(max(transient - used, 0), steps, exponents, blocks=positive_integer("blocks", blocks))
-    found = survey(model, [state], plan, progress=progress).bounded()
-    return LyapunovSpectrum(
-        exponents=found["exponents"][0],
-        errors=found["errors"][0],
-        running=found["blocks"][0].cumsum(axis=0) / np.arange(1, plan.blocks + 1)[:, None],
-        lost=found["lost"][0],
-        steps=steps,
-        transient=transient,
-        final_state=found.finals[0],
-    )
+    found = bounded(survey(model, [state], plan, progress=progress))
+    averages, errors, lost, final = (found[name][0] for name in ("exponents", "errors", "lost", "finals"))
+    running = found["blocks"][0].cumsum(axis=0) / np.arange(1, plan.blocks + 1)[:, None]
+    return LyapunovSpectrum(averages, errors, running, lost, steps, transient, final)
 
 
 def local_exponents(model: Any, state: Any, *, steps: int, k: int | None = None) -> np.ndarray:

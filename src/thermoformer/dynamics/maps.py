@@ -6,10 +6,15 @@ first and are summed with reductions: XLA keeps what a reduction reads in memory
 every reader, as it does for a chain of elementwise operations.
 """
 
+from __future__ import annotations
+
 import abc
 import dataclasses
+import functools
+import operator
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import equinox as eqx
 import jax
@@ -22,16 +27,12 @@ from .._validation import fail, numbers, numpy_for, one_number, real_array
 
 State = TypeVar("State")
 
-# A sum of up to this many products is written out term by term.
+# A sum of up to this many products is written out term by term, which makes one pass over the vectors.
 WRITTEN_OUT = 128
 
 
-class Linear(eqx.Module, Generic[State]):
-    """A state, the state one step later, and the Jacobian of this step."""
-
-    state: State
-    after: State
-    jacobian: Float[Array, "other coordinate lane"]
+# A state, the state one step later, and the Jacobian of this step [from coordinate, coordinate, lane].
+Linear = namedtuple("Linear", ("state", "after", "jacobian"))
 
 
 class Lanes(eqx.Module, Generic[State]):
@@ -47,7 +48,7 @@ class Lanes(eqx.Module, Generic[State]):
         """One step of every lane."""
 
     def linearise(self, state: Any) -> Any:
-        """The step from a state and its Jacobian; the result has the state as `.state`."""
+        """The step from a state with its Jacobian; `.state` of the result is the state."""
 
         def along(direction: Array) -> tuple[Array, Array]:
             return jax.jvp(self.step, (state,), (jnp.broadcast_to(direction[:, None], state.shape),))
@@ -96,15 +97,19 @@ class Lanes(eqx.Module, Generic[State]):
 
 
 class Map(eqx.Module):
-    """A map with named parameters. The defaults are those of a map of a vector.
+    """A map with named parameters, which diagrams can vary. The defaults are those of a map of a vector."""
 
-    Fields:
-        parameters: the numbers that diagrams can vary, by name.
-        observables: names of what diagrams show.
-    """
+    if TYPE_CHECKING:  # a field or a property
 
-    parameters: eqx.AbstractVar[Mapping[str, Any]]
-    observables: eqx.AbstractVar[tuple[str, ...]]
+        @property
+        def parameters(self) -> Mapping[str, Any]:
+            """Numbers by name."""
+            ...
+
+    @property
+    @abc.abstractmethod
+    def observables(self) -> tuple[str, ...]:
+        """Names of what diagrams show."""
 
     @property
     def dimension(self) -> int:
@@ -137,20 +142,16 @@ class Map(eqx.Module):
         return numbers(lane_state)[:, lane].copy()
 
     def in_lanes(
-        self,
-        states: Sequence[Any],
-        parameters: Mapping[str, Any] | None = None,
-        place: Callable[[Array], Array] = lambda array: array,
+        self, states: Sequence[Any], parameters: Mapping[str, Any] | None = None, place: Any = lambda array: array
     ) -> tuple[Lanes, Any]:
         """Copies side by side, one for each state, and their states as one.
 
         Arguments:
-            parameters: by name, [lane] or one for all; the map's own by default.
+            parameters: by name, [lane]; the map's own by default.
             place: puts an array with a lane axis on devices.
         """
         values = {}
-        for name, own in self.parameters.items():
-            value = own if parameters is None else parameters.get(name, own)
+        for name, value in {**self.parameters, **(parameters or {})}.items():
             xp = numpy_for(value)
             values[name] = place(jnp.asarray(xp.broadcast_to(xp.asarray(value, np.float64), (len(states),))))
         lanes = self.lanes(values, states[0])
@@ -172,7 +173,7 @@ class DiscreteMap(Map):
     """
 
     step: Callable[..., Any] = eqx.field(static=True)
-    parameters: Mapping[str, float] = eqx.field(default_factory=dict)
+    parameters: Mapping[str, float] = eqx.field(default_factory=dict)  # type: ignore[assignment]
     names: tuple[str, ...] = eqx.field(default=("x",), static=True)
 
     def __post_init__(self) -> None:
@@ -214,12 +215,11 @@ class _StepLanes(Lanes[Array]):
 
 def _check_step(step: Callable[..., Any], parameters: Mapping[str, float], count: int) -> None:
     """Refuses a step function that does not lead from a vector to a vector; nothing is computed or compiled."""
-    returned: list[str] = []
+    returned: list[Any] = []
 
     def array_of(x: Any, given: Mapping[str, Any]) -> Any:
-        after = step(x, **given)
-        returned.append(type(after).__name__)
-        return jnp.asarray(after)
+        returned.append(step(x, **given))
+        return jnp.asarray(returned[0])
 
     vector, number = (jax.ShapeDtypeStruct(shape, jnp.float64) for shape in ((count,), ()))
     returns = "1 real number" if count == 1 else f"{count} real numbers"
@@ -227,20 +227,15 @@ def _check_step(step: Callable[..., Any], parameters: Mapping[str, float], count
     try:
         found = jax.eval_shape(array_of, vector, dict.fromkeys(parameters, number))
     except Exception as error:  # a user's function may raise anything
-        lines = str(error).strip().splitlines() or [""]
-        got = f"a function that returns {returned[0]}" if returned else f"{type(error).__name__} ({lines[0]})"
+        got = f"{type(error).__name__} ({(str(error).strip().splitlines() or [''])[0]})"
+        got = f"a function that returns {type(returned[0]).__name__}" if returned else got
         raise fail("step", got, expected) from error
     if found.size != count or jnp.issubdtype(found.dtype, jnp.complexfloating):
         raise fail("step", f"{found.dtype} of shape {found.shape}", expected)
 
 
 def as_map(model: Any, state: Any = None, parameters: Mapping[str, float] | None = None) -> Map:
-    """A map from a user's model: the model itself, or a bare step function.
-
-    Arguments:
-        state: a state of the bare function, which gives its dimension.
-        parameters: what the bare function takes by name.
-    """
+    """A map from a user's model: the model itself, or a bare step function of a state and of parameters by name."""
     if isinstance(model, Map):
         return model
     if not callable(model):
@@ -256,14 +251,9 @@ def check_names(argument: str, given: Mapping[str, Any], known: Mapping[str, Any
             raise fail(argument, repr(name), "one of " + (", ".join(map(repr, known)) or "none: it has no parameters"))
 
 
-def sum_of_products(
-    jacobian: Float[Array, "other coordinate lane"], columns: Float[Array, "vector other lane"]
-) -> Float[Array, "vector coordinate lane"]:
-    """Σ_other jacobian · column of every vector; few terms are written out, which makes one pass over the vectors."""
-    terms = jacobian.shape[0]
-    if terms > WRITTEN_OUT:
+def sum_of_products(jacobian: Array, columns: Array) -> Array:
+    """Σ_other jacobian [other, coordinate, lane] · columns [vector, other, lane], as [vector, coordinate, lane]."""
+    if len(jacobian) > WRITTEN_OUT:
         return jnp.sum(jacobian[None] * columns[:, :, None], 1)
-    total = jacobian[0][None] * columns[:, 0, None]
-    for number in range(1, terms):
-        total = total + jacobian[number][None] * columns[:, number, None]
-    return total
+    terms = (jacobian[number][None] * columns[:, number, None] for number in range(len(jacobian)))
+    return functools.reduce(operator.add, terms)

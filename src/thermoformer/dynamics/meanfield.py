@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import equinox as eqx
@@ -14,17 +15,8 @@ import xarray as xr
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from .._validation import (
-    fail,
-    numbers,
-    numpy_for,
-    one_number,
-    one_of,
-    positive_integer,
-    real_array,
-    traced,
-    true_or_false,
-)
+from .. import _validation as check
+from .._validation import fail, numbers, numpy_for, one_number, positive_integer, real_array, traced
 from .features import ROLES, Features, share_of_positions
 from .maps import Lanes, Map, check_names, sum_of_products
 
@@ -81,7 +73,7 @@ class MeanField(Map):
     def __post_init__(self) -> None:
         for name, value in checked_network(self).items():
             setattr(self, name, value)
-        one_of("observed", self.observed, ROLES)
+        check.one_of("observed", self.observed, ROLES)
 
     @property
     def parameters(self) -> Mapping[str, float]:
@@ -148,7 +140,7 @@ class MeanField(Map):
         """
         overlaps = self.features.token_overlaps(self.first_token() if x0 is None else x0, self.epsilon)
         rotated = np.roll(self.positions[::-1], 1, axis=0)
-        if true_or_false("keep", keep):
+        if check.true_or_false("keep", keep):
             return Window(np.zeros((0, self.features.count)), rotated, overlaps)
         return Window(overlaps["v"].sum(axis=0)[None], rotated)
 
@@ -174,7 +166,7 @@ class MeanField(Map):
     def look(self, window: Window) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """A' of a window, and the overlaps of its newest token by role: o [feature], others [head, feature]."""
         tokens = self.overlaps(window.A, window.positions[: len(window.A)])
-        xp = numpy_for(tokens, window.first, self.gamma)
+        xp = numpy_for(self, window)
         if window.first is not None:
             tokens = {role: xp.concatenate([tokens[role], window.first[role][None]]) for role in tokens}
         scale = self.gamma / np.sqrt(self.features.count)
@@ -184,13 +176,8 @@ class MeanField(Map):
         return attention, {role: tokens[role][0] for role in ROLES}
 
     def overlaps(self, A: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
-        """Overlaps of tokens by role: o [token, feature] (semantic part), others [token, head, feature].
-
-        Arguments:
-            A: [token, feature].
-            positions: [token, bit].
-        """
-        xp = numpy_for(A, positions, self.beta, self.epsilon)
+        """Overlaps of tokens with A [token, feature] and positions [token, bit], [token, ...] as `look` has them."""
+        xp = numpy_for(self, A, positions)
         means, share = xp.tanh(self.beta * A @ self.features.signs.T), 1 - self.epsilon
         found = {"o": share * means @ self.features.weights["o"]}
         for role, positional in self._positional_parts(positions).items():
@@ -220,8 +207,8 @@ class MeanField(Map):
         positions = state.positions[::-1]  # slots hold the oldest token first
         parts = self._positional_parts(positions)
         # Every pattern of positions repeats after L steps; traced ones may repeat sooner.
-        phases = self.context if traced(positions) else rotation_period(np.concatenate([*parts.values()], axis=1))
-        reads_positions = traced(values["epsilon"]) or bool(np.any(values["epsilon"]))
+        phases = self.context if traced(parts) else rotation_period(np.concatenate([*parts.values()], axis=1))
+        reads_positions = traced(values["epsilon"]) or bool(np.asarray(values["epsilon"]).any())
         return MeanFieldLanes(
             **values,
             signs=jnp.asarray(self.features.signs),
@@ -246,24 +233,21 @@ class MeanField(Map):
     def state(self, lanes: Lanes, lane_state: WindowState, lane: int) -> Window:
         """The window of one lane."""
         assert isinstance(lanes, MeanFieldLanes)
-        newest_first = (lane_state.slot - 1 - np.arange(self.context)) % self.context
-        attention, positions = numbers((lane_state.attention, lanes.positions))
+        slot, attention, positions = numbers((lane_state.slot, lane_state.attention, lanes.positions))
+        newest_first = (slot - 1 - np.arange(self.context)) % self.context
         return Window(attention[newest_first, :, lane], positions[newest_first])
 
     def _positional_parts(self, positions: Any) -> dict[str, Any]:
         """Positional parts of the overlaps v, q, k without ε, [position, head, feature]."""
-        bits, xp = max(self.features.positional_bits, 1), numpy_for(positions)
+        bits, xp = max(self.features.positional_bits, 1), numpy_for(self, positions)
         return {role: xp.einsum("di,hai->dha", positions, self.features.positional[role]) / bits for role in ROLES[1:]}
 
 
 class WindowState(eqx.Module):
     """The tokens in a full window. A slot holds a token until the window has moved on by its length.
 
-    Fields:
-        attention: A of the step that made each token.
-        query: of the newest token.
-        keys, values: of every token.
-        slot: the slot of the oldest token, which the next one replaces.
+    `attention` is the A that made each token, `query` that of the newest token, and `slot` is the slot of the oldest
+    token, which the next one replaces.
     """
 
     attention: Float[Array, "slot feature lane"]
@@ -278,12 +262,7 @@ class WindowState(eqx.Module):
 
 
 class LinearWindow(eqx.Module):
-    """A window, the derivatives of its tokens' overlaps by their own A, and the A of the next token with its Jacobian.
-
-    Fields:
-        attention: A of the next token.
-        jacobian: its derivative by the A of every token in the window.
-    """
+    """A window, the slopes ∂m/∂A of its tokens, and the A of the next token with its Jacobian."""
 
     state: WindowState
     query_slope: Float[Array, "other head feature lane"]
@@ -296,14 +275,8 @@ class LinearWindow(eqx.Module):
 class MeanFieldLanes(Lanes[WindowState]):
     """The mean-field map (dynamics §2) with cached tokens: a step computes the overlaps of one token, not of L.
 
-    Fields:
-        beta, gamma, epsilon: one per lane.
-        signs: s, the site classes.
-        weights: p_s g_s by role.
-        biases: positional parts of the overlaps v, q, k without ε, by slot.
-        positions: the positional bits themselves, by slot.
-        phases: the period of the positional parts; 1 if they are equal for all slots.
-        observed: the role that `observe` shows.
+    `weights` are p_s g_s by role, `biases` the positional parts of the overlaps v, q, k without ε, and `phases` their
+    period; 1 if they are equal for all slots.
     """
 
     beta: Float[Array, " lane"]
@@ -325,10 +298,7 @@ class MeanFieldLanes(Lanes[WindowState]):
     def start(self, window: Float[Array, "slot feature lane"]) -> WindowState:
         """The state of full windows, oldest token first."""
         responses = jax.vmap(self._responses)(window)
-        m = {
-            role: jax.vmap(lambda one, bias, role=role: self._overlaps(role, one, bias))(responses, self.biases[role])
-            for role in ROLES[1:]
-        }
+        m = {role: jax.vmap(partial(self._overlaps, role))(responses, self.biases[role]) for role in ROLES[1:]}
         return WindowState(window, m["q"][-1], m["k"], m["v"], jnp.zeros((), jnp.int64))
 
     def step(self, state: WindowState) -> WindowState:
@@ -338,7 +308,7 @@ class MeanFieldLanes(Lanes[WindowState]):
     def linearise(self, state: WindowState) -> LinearWindow:
         """The step with A' and ∂A'/∂A_d, from the overlaps of all tokens."""
         responses = jax.vmap(self._responses)(state.attention)
-        slopes = {role: jax.vmap(lambda one, role=role: self._slopes(role, one))(responses) for role in ROLES[1:]}
+        slopes = {role: jax.vmap(partial(self._slopes, role))(responses) for role in ROLES[1:]}
         return self._linear(state, state.newest(slopes["q"]), slopes["k"], slopes["v"])
 
     def advance(self, linear: LinearWindow) -> LinearWindow:
@@ -483,7 +453,7 @@ def _positions(context: Any, positions: Any, bits: int) -> np.ndarray:
             raise fail("context", length, f"at most {2**bits}, or positions for all: {bits} bits count no further")
         digits = (np.arange(length)[:, None] >> np.arange(bits)[::-1]) & 1  # most significant first
         return 2.0 * digits - 1.0
-    table = np.asarray(positions, np.float64)
+    table = positions if traced(positions) else np.asarray(positions, np.float64)
     if table.ndim != 2 or table.shape[1] != bits:
         raise fail("positions", f"shape {table.shape}", f"[context, {bits}]: one row of bits per position")
     if context is not None and positive_integer("context", context) != len(table):
@@ -492,16 +462,11 @@ def _positions(context: Any, positions: Any, bits: int) -> np.ndarray:
 
 
 def _plus_or_minus(name: str, bits: np.ndarray) -> np.ndarray:
-    if not np.isin(bits, (-1, 1)).all():
+    if not traced(bits) and not np.isin(bits, (-1, 1)).all():
         raise fail(name, "entries other than ±1", "±1 only")
     return bits
 
 
 def rotation_period(table: np.ndarray) -> int:
-    """After how many rotations a table [slot, ...] is itself again.
-
-    Example:
-        >>> rotation_period(np.array([[0.0], [1.0], [0.0], [1.0]]))
-        2
-    """
+    """After how many rotations a table [slot, ...] is itself again."""
     return next(shift for shift in range(1, len(table) + 1) if np.array_equal(np.roll(table, shift, axis=0), table))

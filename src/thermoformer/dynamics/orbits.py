@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -10,22 +11,10 @@ import numpy as np
 import scipy.signal
 import xarray as xr
 from jax import lax
-from jaxtyping import Array
 
-from .._validation import fail, nonnegative_integer, numbers, numpy_for, positive_integer, real_array, traced
-from .engine import (
-    MOST_AT_ONCE,
-    Plan,
-    Tally,
-    check_steps,
-    density_of,
-    kept_rows,
-    steps_at_once,
-    survey,
-    unbounded,
-    walk,
-)
-from .maps import Lanes, as_map
+from .._validation import fail, nonnegative_integer, numpy_for, positive_integer, real_array, traced
+from .engine import Density, Plan, Tally, bounded, check_steps, kept_rows, steps_at_once, survey, unbounded, walk
+from .maps import Lanes, Map, as_map
 from .meanfield import MeanField, Window
 
 
@@ -49,10 +38,9 @@ class Orbit:
 
     def to_xarray(self) -> xr.Dataset:
         """The orbit with named axes."""
-        variables: dict[str, Any] = {"A": (("step", "feature"), self.A), "m_o": (("step", "feature"), self.m_o)}
-        for name in ("m_v", "m_q", "m_k"):
-            values = getattr(self, name)
-            variables[name] = (("step", "feature") if values.ndim == 2 else ("step", "head", "feature"), values)
+        arrays = {name: value for name, value in vars(self).items() if name != "final_state"}
+        axes = {2: ("step", "feature"), 3: ("step", "head", "feature")}
+        variables = {name: (axes[array.ndim], array) for name, array in arrays.items()}
         return xr.Dataset(variables, {"feature": np.arange(1, self.A.shape[1] + 1)})
 
 
@@ -96,23 +84,15 @@ def orbit(model: Any, state: Any, *, steps: int, transient: int = 0) -> Any:
     """
     check_steps(steps, transient)
     model = as_map(model, state)
-    early: list[tuple[Any, ...]] = []
-    # A window that is still growing, or holds x_0, is not yet a state of the map in lanes.
-    while isinstance(model, MeanField) and model.growing(state) and len(early) < transient + steps:
-        attention, overlaps = model.look(state)
-        early.append((attention, *overlaps.values()))
-        state = model.step(state)
+    state, early = _grown(model, state, transient + steps)
     columns = [numpy_for(column).stack(column) for column in zip(*early[transient:], strict=True)]
     if (left := transient + steps - len(early)) > 0:
-        lanes, lane_state = model.in_lanes([state])
-        lane_state, *_ = walk(lanes, lane_state, max(left - steps, 0), steps_at_once(model.dimension, 1))
-        last, rows = kept_rows(
-            lambda state, some: _recorded(lanes, state, some), lane_state, min(left, steps), MOST_AT_ONCE
-        )
+        lanes, lane_state = _walked(model, state, max(left - steps, 0))
+        lane_state, rows = kept_rows(partial(_recorded, lanes), lane_state, min(left, steps))
         if not traced(rows) and not all(np.isfinite(column).all() for column in rows):
             raise unbounded()
         columns = [numpy_for(pair).concatenate(pair) for pair in zip(columns, rows, strict=True)] if columns else rows
-        state = model.state(lanes, last, 0)
+        state = model.state(lanes, lane_state, 0)
     if not isinstance(model, MeanField):
         return MapOrbit(*columns, final_state=state)
     if model.features.heads == 1:
@@ -132,20 +112,31 @@ def iterate(model: Any, state: Any, steps: int) -> Any:
         [0.125]
     """
     model, steps = as_map(model, state), nonnegative_integer("steps", steps)
-    while isinstance(model, MeanField) and model.growing(state) and steps:
-        state, steps = model.step(state), steps - 1
-    if not steps:
-        return state
+    state, early = _grown(model, state, steps)
+    return state if steps == len(early) else model.state(*_walked(model, state, steps - len(early)), 0)
+
+
+def _grown(model: Map, state: Any, steps: int) -> tuple[Any, list[Any]]:
+    """Steps of a window that is still growing, or holds x_0: it is not yet a state of the map in lanes."""
+    early = []
+    while isinstance(model, MeanField) and model.growing(state) and len(early) < steps:
+        attention, overlaps = model.look(state)
+        early.append((attention, *overlaps.values()))
+        state = model.step(state)
+    return state, early
+
+
+def _walked(model: Map, state: Any, steps: int) -> tuple[Lanes, Any]:
+    """One lane, and its state some steps later."""
     lanes, lane_state = model.in_lanes([state])
-    lane_state, *_ = walk(lanes, lane_state, steps, steps_at_once(model.dimension, 1))
-    return model.state(lanes, numbers(lane_state), 0)
+    return lanes, walk(lanes, lane_state, steps, steps_at_once(model.dimension))[0]
 
 
 @eqx.filter_jit
-def _recorded(lanes: Lanes, state: Any, steps: int) -> tuple[Any, tuple[Array, ...]]:
+def _recorded(lanes: Lanes, state: Any, steps: int) -> Any:
     """The last state, and what `record` keeps of every step."""
 
-    def one(before: Any, _: None) -> tuple[Any, tuple[Array, ...]]:
+    def one(before: Any, _: None) -> Any:
         after = lanes.step(before)
         return after, lanes.record(before, after)
 
@@ -180,11 +171,12 @@ def orbit_statistics(
     model = as_map(model, state)
     state, used = model.settled(state)
     # `show` and `limits` are checked also if nothing is counted.
-    density = density_of(model, show, nonnegative_integer("bins", bins) or 1, limits)
+    density = Density.of(model, show, nonnegative_integer("bins", bins) or 1, limits)
     recorders = (Tally(), density) if bins else (Tally(),)
-    found = survey(model, [state], Plan(max(transient - used, 0), steps, None, recorders, blocks=1, pieces=1)).bounded()
-    names, where = ("average", "deviation", "lowest", "highest"), {"observable": list(model.observables)}
-    variables: dict[str, Any] = {name: ("observable", found[name][0]) for name in names}
+    plan = Plan(max(transient - used, 0), steps, None, recorders, blocks=1, pieces=1)
+    found = bounded(survey(model, [state], plan))
+    variables = {name: ("observable", found[name][0]) for name in ("average", "deviation", "lowest", "highest")}
+    where: dict[str, Any] = {"observable": list(model.observables)}
     if bins:
         variables["density"], where["value"] = ("value", found["density"][0]), density.middles
     return xr.Dataset(variables, where, {"steps": steps, "transient": transient})
@@ -205,15 +197,12 @@ def power_spectrum(values: Any, *, segment: int | None = None) -> xr.DataArray:
         >>> float(power_spectrum(wave).idxmax())
         0.125
     """
-    values = _series("values", values)
+    values = _series(values)
     length = segment or max(2 ** int(np.log2(max(len(values) / 8, 8))), 8)
     if positive_integer("segment", length) > len(values):
         raise fail("segment", segment, f"at most {len(values)}, the number of steps")
     frequency, power = scipy.signal.welch(values, nperseg=int(length), axis=0, detrend="constant")
-    axes = ("frequency",) if values.ndim == 1 else ("frequency", "feature")
-    attributes = {"long_name": "power spectral density"}
-    where = {"frequency": ("frequency", frequency, {"long_name": "frequency", "units": "cycles per step"})}
-    return xr.DataArray(power, where, axes, attrs=attributes)
+    return _along("frequency", frequency, "cycles per step", power, "power spectral density")
 
 
 def autocorrelation(values: Any, *, lags: int | None = None) -> xr.DataArray:
@@ -230,27 +219,27 @@ def autocorrelation(values: Any, *, lags: int | None = None) -> xr.DataArray:
         >>> float(autocorrelation(np.cos(np.pi * np.arange(1000)), lags=1)[1].round(2))
         -1.0
     """
-    values = _series("values", values)
+    values = _series(values)
     steps = len(values)
     lags = steps // 4 if lags is None else positive_integer("lags", lags)
     if lags >= steps:
         raise fail("lags", lags, f"less than {steps}, the number of steps")
-    centred = values - values.mean(axis=0)
     # Zeros behind the series keep its end from meeting its beginning.
-    spectrum = np.abs(np.fft.rfft(centred, 2 * steps, axis=0)) ** 2
-    sums = np.fft.irfft(spectrum, axis=0)[: lags + 1]
+    spectrum = np.abs(np.fft.rfft(values - values.mean(axis=0), 2 * steps, axis=0)) ** 2
     pairs = (steps - np.arange(lags + 1)).reshape(-1, *(1,) * (values.ndim - 1))
-    covariance = sums / pairs
-    moves = np.ptp(values, axis=0) > 0
+    covariance = np.fft.irfft(spectrum, axis=0)[: lags + 1] / pairs
     with np.errstate(invalid="ignore", divide="ignore"):
-        correlation = np.where(moves, covariance / covariance[0], np.nan)
-    axes = ("lag",) if values.ndim == 1 else ("lag", "feature")
-    where = {"lag": ("lag", np.arange(lags + 1), {"long_name": "lag", "units": "steps"})}
-    return xr.DataArray(correlation, where, axes, attrs={"long_name": "autocorrelation"})
+        correlation = np.where(np.ptp(values, axis=0) > 0, covariance / covariance[0], np.nan)
+    return _along("lag", np.arange(lags + 1), "steps", correlation, "autocorrelation")
 
 
-def _series(name: str, values: Any) -> np.ndarray:
-    values = real_array(name, values)
+def _series(values: Any) -> np.ndarray:
+    values = real_array("values", values)
     if values.ndim not in (1, 2) or len(values) < 8:
-        raise fail(name, f"shape {values.shape}", "[step] or [step, feature] with 8 steps or more")
+        raise fail("values", f"shape {values.shape}", "[step] or [step, feature] with 8 steps or more")
     return values
+
+
+def _along(axis: str, places: np.ndarray, units: str, values: np.ndarray, about: str) -> xr.DataArray:
+    where = {axis: (axis, places, {"long_name": axis, "units": units})}
+    return xr.DataArray(values, where, (axis, "feature")[: values.ndim], attrs={"long_name": about})

@@ -10,7 +10,7 @@ import xarray as xr
 
 from .._keys import KeyLike, as_key, numpy_generator
 from .._validation import fail, nonnegative_integer, nonnegative_number, positive_integer
-from .engine import Plan, Report, Returns, Survey, check_steps, survey
+from .engine import Plan, Report, Returns, bounded, check_steps, survey
 from .maps import as_map
 from .meanfield import MeanField, Window
 from .tangents import exponents_of
@@ -38,7 +38,7 @@ class Regime:
 
     Fields:
         name: one of `REGIMES`.
-        period: steps to the return; none where there is no return, or none that is confirmed.
+        period: steps to the confirmed return; None without one.
         exponents, errors: the leading Lyapunov exponents with standard errors.
         zero: exponents closer to 0 than this count as 0.
         zeros: how many exponents count as 0.
@@ -89,8 +89,8 @@ def regime(
         tolerance: how close a return must be in every coordinate, as a share of the extent of the orbit. An orbit that
             shrinks to a point counts as returning once it moves by less than the tolerance itself. A return counts only
             if the orbit then rests within rounding, about 1e-12 of its largest coordinate, or keeps coming closer.
-        confirm: run on for up to so many steps more while the verdict is chaos or undecided, judging anew each time the
-            length has doubled. Chaos that lasts for 100 000 steps may still end in a cycle (a supertransient).
+        confirm: continue for up to this many steps while the verdict is chaos or undecided, with a new verdict each
+            time the length has doubled. Chaos of 100 000 steps may still end in a cycle (a supertransient).
         progress: called as progress(done, total, message).
 
     Example:
@@ -102,12 +102,12 @@ def regime(
     check_steps(steps, transient)
     nonnegative_integer("confirm", confirm)
     exponents = exponents_of(model.dimension, min(3, model.dimension) if k is None else k, 1)
-    returns = Returns(positive_integer("longest_period", longest_period), tolerance)
+    returns = Returns.of(positive_integer("longest_period", longest_period), tolerance)
     state, spent = model.settled(state)
     wait, changes = max(transient - spent, 0), ()
     while True:
-        found = survey(model, [state], Plan(wait, steps, exponents, returns=returns), progress=progress).bounded()
-        state, spent = found.finals[0], spent + wait + steps
+        found = bounded(survey(model, [state], Plan(wait, steps, exponents, returns=returns), progress=progress))
+        (state,), spent = found["finals"], spent + wait + steps
         verdict = _verdict(found, steps, spent, longest_period)
         changes = (*changes, (spent, verdict.name))
         wait = spent - steps  # the next verdict comes when the length has doubled
@@ -115,7 +115,7 @@ def regime(
             return replace(verdict, changes=changes)
 
 
-def _verdict(found: Survey, steps: int, spent: int, longest: int) -> Regime:
+def _verdict(found: dict[str, Any], steps: int, spent: int, longest: int) -> Regime:
     (exponents,), (errors,), (period,) = found["exponents"], found["errors"], found["period"]
     code, zeros, zero = (values[0] for values in classify(found, steps))
     leading = f"leading exponent {exponents[0]:.3g} ± {errors[0]:.1g}"
@@ -127,28 +127,20 @@ def _verdict(found: Survey, steps: int, spent: int, longest: int) -> Regime:
         "hyperchaos": f"two or more exponents are above {zero:.1g}",
         "undecided": _why_undecided(found, leading, zeros, bool(abs(exponents[0]) <= zero), zero, longest),
     }
-    return Regime(
-        name=REGIMES[code],
-        period=int(period) or None,
-        exponents=exponents,
-        errors=errors,
-        zero=float(zero),
-        zeros=int(zeros),
-        reason=reasons[REGIMES[code]],
-        steps=spent,
-        final_state=found.finals[0],
-    )
+    name, period, final = REGIMES[code], int(period) or None, found["finals"][0]
+    return Regime(name, period, exponents, errors, float(zero), int(zeros), reasons[name], spent, final_state=final)
 
 
-def _why_undecided(found: Survey, leading: str, zeros: int, is_zero: bool, zero: float, longest: int) -> str:
+def _why_undecided(found: dict[str, Any], leading: str, zeros: int, is_zero: bool, zero: float, longest: int) -> str:
     """What keeps an orbit from a verdict, and what may help."""
     period, close, nearest = (int(found[name][0]) for name in ("period", "unconfirmed", "nearest"))
+    after = "after 1 step" if (period or close or nearest) == 1 else f"after {period or close or nearest} steps"
     drift, nearness = found["drift"][0], found["nearness"][0]
     if period:
-        return f"{leading}, but a return after {_steps(period)}"
+        return f"{leading}, but a return {after}"
     if close:
         return (
-            f"{leading}, and the state comes close after {_steps(close)}, but it neither rests nor comes closer: the "
+            f"{leading}, and the state comes close {after}, but it neither rests nor comes closer: the "
             "orbit drifts, is smaller than the tolerance, or settles very slowly; "
             f"find_cycle(model, final_state, {close}) tells whether there is a cycle to settle on"
         )
@@ -165,22 +157,18 @@ def _why_undecided(found: Survey, leading: str, zeros: int, is_zero: bool, zero:
         return f"{leading}the orbit is still settling (drift {drift:.1g}): a longer transient may tell"
     if not nearness > TORUS_NEARNESS:
         return (
-            f"{leading}the orbit nearly closes after {_steps(nearest)} (nearness {nearness:.1g}): it is still "
+            f"{leading}the orbit nearly closes {after} (nearness {nearness:.1g}): it is still "
             "settling on a cycle, or it winds around a torus with a rotation number very close to a fraction of "
             f"denominator {nearest}; it is a torus if find_cycle(model, final_state, {nearest}) finds no stable cycle"
         )
     return f"{leading}its error is too large for a torus: a longer orbit may tell it from weak chaos"
 
 
-def _steps(count: int) -> str:
-    return "1 step" if count == 1 else f"{count} steps"
-
-
-def classify(found: Survey, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def classify(found: dict[str, Any], steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Regimes of many points.
 
     Arguments:
-        found: a survey with exponents, returns and drift. Any exponents are quasi-periodic if it has no drift.
+        found: a survey with exponents and returns; without `drift` an orbit may be on a torus by its exponents alone.
         steps: what the exponents are averaged over.
 
     Returns:
@@ -188,7 +176,7 @@ def classify(found: Survey, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndar
 
     Example:
         >>> found = {"exponents": np.array([[0.1, -1.0]]), "errors": np.full((1, 2), 0.001), "period": np.array([0])}
-        >>> code, _, _ = classify(Survey(found, []), 10_000)
+        >>> code, _, _ = classify(found, 10_000)
         >>> REGIMES[code[0]]
         'chaos'
     """
@@ -202,7 +190,7 @@ def classify(found: Survey, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     code[~returned & (above == 1)] = CHAOS
     code[~returned & (above > 1)] = HYPERCHAOS
     steady = ZERO_ERRORS * error <= STEADY_ERRORS / steps
-    if "drift" in found.values:  # an orbit on a torus neither closes nor changes its width
+    if "drift" in found:  # an orbit on a torus neither closes nor changes its width
         steady = steady & (found["nearness"] > TORUS_NEARNESS) & ~(found["drift"] > TORUS_DRIFT)
     code[~returned & (above == 0) & (zeros > 0) & (zeros <= MOST_ZEROS) & steady] = QUASI_PERIODIC
     # A return with a positive exponent is a contradiction, and stays undecided.
@@ -271,7 +259,7 @@ def lifetime(
         raise fail("model", type(model).__name__, "a MeanField")
     window, _ = model.settled(state)
     spread = nonnegative_number("spread", spread)
-    returns = Returns(positive_integer("longest_period", longest_period), tolerance)
+    returns = Returns.of(positive_integer("longest_period", longest_period), tolerance)
     noise = numpy_generator(as_key(key)).normal(size=(copies, *window.A.shape)) * spread
     states = [Window(window.A + one, window.positions) for one in noise]
     ended, periods = np.full(copies, np.inf), np.zeros(copies, int)
@@ -280,7 +268,7 @@ def lifetime(
         if progress is not None:
             progress(look, looks, f"{int(np.isfinite(ended).sum())} of {copies} copies are periodic")
         found = survey(model, states, plan, batch=copies)
-        states = found.finals
+        states = found["finals"]
         now = (found["period"] > 0) & ~np.isfinite(ended)
         ended[now] = (look + 1) * plan.transient
         periods = np.where(now, found["period"], periods)

@@ -31,12 +31,7 @@ FRAME_SEED = 18
 
 
 class Exponents(eqx.Module):
-    """Growth of tangent vectors, which are orthonormalised every few steps (Benettin et al.).
-
-    Fields:
-        frame: [vector, coordinate], orthonormal; where the vectors start.
-        every: steps between orthonormalisations.
-    """
+    """Growth of tangent vectors that start in a frame and are orthonormalised every few steps (Benettin et al.)."""
 
     frame: Float[Array, "vector coordinate"]
     every: int = eqx.field(static=True)
@@ -51,18 +46,14 @@ class Exponents(eqx.Module):
         return lanes.columns(state, self.frame)
 
     def result(self, blocks: Sequence[tuple[Any, Any]], turns: int, finite: np.ndarray) -> dict[str, np.ndarray]:
-        """Exponents, their standard errors and the share of steps lost to rounding, the largest exponent first.
+        """`exponents`, standard `errors`, shares `lost` to rounding [lane, exponent]; `blocks` [lane, block, exponent].
 
-        An exponent is −inf from the first lost one on, and nan for an orbit that leaves every bound.
+        The largest exponent is first. Exponents are −inf from the first lost one on, and nan for unbounded orbits.
 
         Arguments:
-            blocks: of each block of steps the sums over orthonormalisations of the logarithms of growth, and how often
-                rounding was all that was left; [vector, lane] each.
+            blocks: the growth of each block of steps, as `engine.walk` gives it.
             turns: the number of orthonormalisations.
             finite: [lane], whether the orbit stayed finite.
-
-        Returns:
-            `blocks` [lane, block, exponent]; `exponents`, `errors` and `lost` [lane, exponent].
         """
         xp = numpy_for(blocks)
         # By the mean length of a block, so that the mean over blocks is that over all steps.
@@ -99,10 +90,6 @@ def random_frame(count: int, dimension: int) -> Float[np.ndarray, "vector coordi
 
     Unit vectors may lie in an invariant subspace of the map, which they never leave: the largest exponent can then be
     missed. Random vectors have a part in every direction.
-
-    Example:
-        >>> bool(np.array_equal(random_frame(2, 5), random_frame(5, 5)[:2]))
-        True
     """
     # Rows are drawn one after another, and QR of the first columns depends on the others by rounding only. Small frames
     # are parts of one, without this rounding.
@@ -110,17 +97,11 @@ def random_frame(count: int, dimension: int) -> Float[np.ndarray, "vector coordi
     return np.linalg.qr(np.random.default_rng(FRAME_SEED).normal(size=(drawn, dimension)).T)[0].T[:count]
 
 
-def largest_first(
-    blocks: Float[np.ndarray, "lane block exponent"], lost: Float[np.ndarray, "lane exponent"]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Block means and lost shares of exponents, sorted by the mean over all blocks.
+def largest_first(blocks: np.ndarray, lost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Block means [lane, block, exponent] and lost shares [lane, exponent], sorted by the mean over all blocks.
 
     Vectors are in descending order only in the limit of many steps. Exponents from the first lost one on stay at the
     end, in the order of their vectors: their values mean nothing.
-
-    Example:
-        >>> largest_first(np.array([[[-1.0, 0.5, 3.0]]]), np.array([[0.0, 0.0, 0.2]]))[0].tolist()
-        [[[0.5, -1.0, 3.0]]]
     """
     xp = numpy_for(blocks, lost)
     means = xp.where(_lost_from_first(lost), -np.inf, blocks.mean(axis=1))
@@ -133,19 +114,12 @@ def _lost_from_first(lost: Float[np.ndarray, "lane exponent"]) -> Bool[np.ndarra
     return (lost > LOST_SHARE).cumsum(axis=1) > 0
 
 
-def orthonormalise(
-    columns: Float[Array, "vector *coordinates lane"],
-) -> tuple[Array, Float[Array, "vector lane"], Bool[Array, "vector lane"]]:
+def orthonormalise(columns: Float[Array, "vector *coordinates lane"]) -> tuple[Array, Array, Array]:
     """Orthonormal vectors that span the same spaces (modified Gram–Schmidt).
 
     Returns:
         The vectors; the logarithm of the length that each had left without its projections on those before; and
-        whether rounding is all that was left. A vector of length 0 stays 0, and counts as lost.
-
-    Example:
-        >>> pair = jnp.array([[[2.0], [0.0]], [[1.0], [3.0]]])
-        >>> np.exp(orthonormalise(pair)[1]).ravel().round(6).tolist()
-        [2.0, 3.0]
+        whether rounding is all that was left, [vector, lane]. A vector of length 0 stays 0, and counts as lost.
     """
     shape, on_cpu = columns.shape, jax.default_backend() == "cpu"
     flat = columns.reshape(shape[0], -1, shape[-1])
@@ -180,8 +154,7 @@ def _each_apart(stacked: Float[Array, "vector coordinate lane"]) -> tuple[Array,
 
 def _without(column: Array, units: list[Array]) -> Array:
     """A vector less its projections on orthonormal ones."""
-    shared = [jnp.sum(unit * column, 0) for unit in units]
-    for unit, share in zip(units, shared, strict=True):
+    for unit, share in [(unit, jnp.sum(unit * column, 0)) for unit in units]:
         column = column - unit * share[None]
     return column
 
