@@ -240,7 +240,8 @@ def bifurcation_point(
     if ends[0] * ends[1] > 0:
         got = f"{bracket}, where the largest |multiplier| is {ends[0] + 1:.6g} and {ends[1] + 1:.6g}"
         raise fail("bracket", got, "one end with a stable and one with an unstable cycle")
-    value = float(scipy.optimize.brentq(growth, low, high, xtol=tolerance, rtol=1e-15))
+    found = scipy.optimize.root_scalar(growth, bracket=(low, high), method="brentq", xtol=tolerance, rtol=1e-15)
+    value = float(found.root)
     growth(value)
     critical = known[value].growth
     kind = "period doubling" if critical.real < 0 else "fold or branching"

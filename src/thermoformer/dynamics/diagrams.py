@@ -266,11 +266,11 @@ def _followed(
             progress(step, len(values), f"{parameter} = {here[0]:.6g}")
         parts.append(survey(model, states, plan, {parameter: here}, batch=len(directions)))
         states = parts[-1]["finals"]
-    rows = []
+    rows: list[xr.Dataset] = []
     for number, one in enumerate(orders.T):
         ordered = [{name: value[number : number + 1] for name, value in parts[at].items()} for at in np.argsort(one)]
         rows.append(_dataset(model, joined(ordered), plan, {parameter: len(values)}, axes))
-    return xr.concat(rows, xr.Variable("direction", list(directions)), combine_attrs="override")
+    return xr.concat(rows, xr.Variable("direction", list(directions)))
 
 
 _LONG_NAMES = {
@@ -286,7 +286,7 @@ _LONG_NAMES = {
     "lowest": "lowest value on the orbit",
     "highest": "highest value on the orbit",
 }
-_LAST_AXIS = dict.fromkeys(("average", "deviation", "lowest", "highest"), "observable")
+_LAST_AXIS: dict[str, str] = dict.fromkeys(("average", "deviation", "lowest", "highest"), "observable")
 _LAST_AXIS |= dict.fromkeys(("exponents", "errors", "lost"), "exponent")
 _LAST_AXIS |= dict.fromkeys(("density", "section_density"), "value")
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Int
+from jaxtyping import Array
 
 from .. import _validation as check
 from .._validation import fail, numbers, numpy_for, pair_of_numbers, positive_integer, real_array, traced
@@ -190,8 +190,8 @@ class Returns(Recorder):
 
     longest_period: int = eqx.field(static=True)
     tolerance: Array = eqx.field(converter=_number)
-    candidate: Int[Array, " lane"] | None = None
-    middle: Int[Array, ""] | None = None
+    candidate: Any = None
+    middle: Any = None
 
     @classmethod
     def of(cls, longest_period: Any, tolerance: Any) -> Returns | None:

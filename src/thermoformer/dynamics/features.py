@@ -299,7 +299,7 @@ class Features(eqx.Module):
         base, bits = signs_of("base_semantic", base_semantic, (2,)), None
         order = np.arange(len(base))
         if permutations is None:
-            permutations = {role: np.roll(order, -shift) for shift, role in enumerate(ROLES[1:], 1)}
+            permutations = {role: np.roll(order, -shift).tolist() for shift, role in enumerate(ROLES[1:], 1)}
         if not isinstance(permutations, Mapping) or set(permutations) != set(ROLES[1:]):
             raise fail("permutations", repr(permutations), "a mapping with the roles v, q, k")
         for role, given in permutations.items():
@@ -543,7 +543,8 @@ def _check_shapes(name: str, arrays: Arrays, shape_of: Callable[[str], tuple[int
 
 def _generator(features: Any, positional_bits: Any, heads: Any, key: KeyLike) -> np.random.Generator:
     """A generator for features of checked sizes. NumPy draws: sizes vary, and each would compile a program."""
-    positive_integer("features", features), positive_integer("heads", heads)
+    positive_integer("features", features)
+    positive_integer("heads", heads)
     nonnegative_integer("positional_bits", positional_bits)
     return numpy_generator(as_key(key))
 

@@ -179,7 +179,8 @@ class DiscreteMap(Map):
     def __post_init__(self) -> None:
         if not callable(self.step):
             raise fail("step", type(self.step).__name__, "a function step(x, **parameters)")
-        self.parameters = {name: one_number(name, value) for name, value in dict(self.parameters).items()}
+        given = {name: one_number(name, value) for name, value in dict(self.parameters).items()}
+        self.parameters = given  # type: ignore[misc]
         self.names = tuple(self.names)
         _check_step(self.step, self.parameters, len(self.names))
 

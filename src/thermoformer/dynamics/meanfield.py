@@ -120,10 +120,9 @@ class MeanField(Map):
             raise fail("A0", f"shape {A.shape}", f"[{shape[0]}, {shape[1]}]: context and features of the model")
         if positions0 is None:
             return Window(A, self.positions[::-1].copy())
-        positions, bits = np.asarray(positions0, np.float64), self.features.positional_bits
-        if positions.shape != (self.context, bits):
-            raise fail("positions0", f"shape {positions.shape}", f"[{self.context}, {bits}]: context and bits")
-        return Window(A, _plus_or_minus("positions0", positions))
+        if np.shape(positions0) != (shape := (self.context, self.features.positional_bits)):
+            raise fail("positions0", f"shape {np.shape(positions0)}", f"[{shape[0]}, {shape[1]}]: context and bits")
+        return Window(A, _plus_or_minus("positions0", positions0))
 
     def token(self, x0: Any = None, *, keep: bool = False) -> Window:
         """A start from one token at position 0; the window grows from there.
@@ -202,14 +201,17 @@ class MeanField(Map):
             raise fail("state", got, f"a window of this model: context {shape[0]}, {shape[1]} features")
         return len(state.A) < self.context
 
-    def lanes(self, values: Mapping[str, Array], state: Window) -> MeanFieldLanes:
+    def lanes(self, values: Mapping[str, Array], state: Window) -> _WindowLanes:
         """Copies of the model side by side, for windows at the positions of a given one."""
         positions = state.positions[::-1]  # slots hold the oldest token first
         parts = self._positional_parts(positions)
         # Every pattern of positions repeats after L steps; traced ones may repeat sooner.
-        phases = self.context if traced(parts) else rotation_period(np.concatenate([*parts.values()], axis=1))
+        phases = self.context
+        if not traced(parts):
+            table, shifts = np.concatenate([*parts.values()], axis=1), range(1, self.context + 1)
+            phases = next(shift for shift in shifts if np.array_equal(np.roll(table, shift, axis=0), table))
         reads_positions = traced(values["epsilon"]) or bool(np.asarray(values["epsilon"]).any())
-        return MeanFieldLanes(
+        return _WindowLanes(
             **values,
             signs=jnp.asarray(self.features.signs),
             weights={role: jnp.asarray(self.features.weights[role]) for role in ROLES},
@@ -219,9 +221,8 @@ class MeanField(Map):
             observed=self.observed,
         )
 
-    def start(self, lanes: Lanes, states: Sequence[Window]) -> WindowState:
+    def start(self, lanes: Any, states: Sequence[Window]) -> _WindowState:
         """Full windows side by side; all at the same positions."""
-        assert isinstance(lanes, MeanFieldLanes)
         for state in states:
             self.growing(state)  # checks the window
             known = not traced(state.positions, lanes.positions)
@@ -230,9 +231,8 @@ class MeanField(Map):
         windows = [state.A[::-1] for state in states]
         return lanes.start(jnp.asarray(numpy_for(windows).stack(windows, axis=-1)))
 
-    def state(self, lanes: Lanes, lane_state: WindowState, lane: int) -> Window:
+    def state(self, lanes: Any, lane_state: _WindowState, lane: int) -> Window:
         """The window of one lane."""
-        assert isinstance(lanes, MeanFieldLanes)
         slot, attention, positions = numbers((lane_state.slot, lane_state.attention, lanes.positions))
         newest_first = (slot - 1 - np.arange(self.context)) % self.context
         return Window(attention[newest_first, :, lane], positions[newest_first])
@@ -243,7 +243,7 @@ class MeanField(Map):
         return {role: xp.einsum("di,hai->dha", positions, self.features.positional[role]) / bits for role in ROLES[1:]}
 
 
-class WindowState(eqx.Module):
+class _WindowState(eqx.Module):
     """The tokens in a full window. A slot holds a token until the window has moved on by its length.
 
     `attention` is the A that made each token, `query` that of the newest token, and `slot` is the slot of the oldest
@@ -261,10 +261,10 @@ class WindowState(eqx.Module):
         return lax.dynamic_index_in_dim(slots, lax.rem(self.slot + len(slots) - 1, len(slots)), 0, False)
 
 
-class LinearWindow(eqx.Module):
+class _LinearWindow(eqx.Module):
     """A window, the slopes ∂m/∂A of its tokens, and the A of the next token with its Jacobian."""
 
-    state: WindowState
+    state: _WindowState
     query_slope: Float[Array, "other head feature lane"]
     key_slopes: Float[Array, "slot other head feature lane"]
     value_slopes: Float[Array, "slot other head feature lane"]
@@ -272,7 +272,7 @@ class LinearWindow(eqx.Module):
     jacobian: Float[Array, "slot other feature lane"]
 
 
-class MeanFieldLanes(Lanes[WindowState]):
+class _WindowLanes(Lanes[_WindowState]):
     """The mean-field map (dynamics §2) with cached tokens: a step computes the overlaps of one token, not of L.
 
     `weights` are p_s g_s by role, `biases` the positional parts of the overlaps v, q, k without ε, and `phases` their
@@ -291,27 +291,25 @@ class MeanFieldLanes(Lanes[WindowState]):
 
     @property
     def context(self) -> int:
-        """L."""
         return self.positions.shape[0]
 
     @eqx.filter_jit
-    def start(self, window: Float[Array, "slot feature lane"]) -> WindowState:
+    def start(self, window: Float[Array, "slot feature lane"]) -> _WindowState:
         """The state of full windows, oldest token first."""
         responses = jax.vmap(self._responses)(window)
         m = {role: jax.vmap(partial(self._overlaps, role))(responses, self.biases[role]) for role in ROLES[1:]}
-        return WindowState(window, m["q"][-1], m["k"], m["v"], jnp.zeros((), jnp.int64))
+        return _WindowState(window, m["q"][-1], m["k"], m["v"], jnp.zeros((), jnp.int64))
 
-    def step(self, state: WindowState) -> WindowState:
-        """One step of every lane."""
+    def step(self, state: _WindowState) -> _WindowState:
         return self._append(state, self._attend(state)[0])[0]
 
-    def linearise(self, state: WindowState) -> LinearWindow:
+    def linearise(self, state: _WindowState) -> _LinearWindow:
         """The step with A' and ∂A'/∂A_d, from the overlaps of all tokens."""
         responses = jax.vmap(self._responses)(state.attention)
         slopes = {role: jax.vmap(partial(self._slopes, role))(responses) for role in ROLES[1:]}
         return self._linear(state, state.newest(slopes["q"]), slopes["k"], slopes["v"])
 
-    def advance(self, linear: LinearWindow) -> LinearWindow:
+    def advance(self, linear: _LinearWindow) -> _LinearWindow:
         """The linearisation one step on: the slopes of one token are new."""
         slot = linear.state.slot
         state, responses = self._append(linear.state, linear.attention)
@@ -319,27 +317,25 @@ class MeanFieldLanes(Lanes[WindowState]):
         values = lax.dynamic_update_index_in_dim(linear.value_slopes, self._slopes("v", responses), slot, 0)
         return self._linear(state, self._slopes("q", responses), keys, values)
 
-    def push(self, linear: LinearWindow, columns: Array) -> Array:
+    def push(self, linear: _LinearWindow, columns: Array) -> Array:
         """Tangent vectors [vector, slot, feature, lane], one step on: the new token takes the slot of the oldest."""
         jacobian = linear.jacobian.reshape(-1, *linear.jacobian.shape[2:])
         new = sum_of_products(jacobian, columns.reshape(columns.shape[0], -1, columns.shape[-1]))
         return lax.dynamic_update_slice_in_dim(columns, new[:, None], linear.state.slot, 1)
 
-    def coordinates(self, state: WindowState) -> Float[Array, "coordinate lane"]:
-        """A of all tokens, oldest first."""
+    def coordinates(self, state: _WindowState) -> Float[Array, "coordinate lane"]:
         return self.in_order(state, state.attention)
 
-    def at(self, coordinates: Float[Array, "coordinate lane"]) -> WindowState:
-        """The window with these A, oldest first."""
+    def at(self, coordinates: Float[Array, "coordinate lane"]) -> _WindowState:
         return self.start(coordinates.reshape(self.context, -1, coordinates.shape[-1]))
 
-    def columns(self, state: WindowState, vectors: Float[Array, "vector coordinate"]) -> Array:
+    def columns(self, state: _WindowState, vectors: Float[Array, "vector coordinate"]) -> Array:
         """Vectors whose tokens are in order, oldest first, with the entries of each token put in its slot."""
         token = lax.rem(jnp.arange(self.context) + self.context - state.slot, self.context)
         by_token = vectors.reshape(len(vectors), self.context, -1)
         return jnp.repeat(by_token[:, token, :, None], len(self.beta), axis=-1)
 
-    def in_order(self, state: WindowState, column: Array) -> Float[Array, "coordinate lane"]:
+    def in_order(self, state: _WindowState, column: Array) -> Float[Array, "coordinate lane"]:
         """Entries by slot, put in the order of the tokens, oldest first."""
         order = lax.rem(state.slot + jnp.arange(self.context), self.context)
         return column[order].reshape(-1, column.shape[-1])
@@ -348,20 +344,19 @@ class MeanFieldLanes(Lanes[WindowState]):
         """Positions are part of the state: only whole periods of theirs count."""
         return lax.rem(steps, jnp.asarray(self.phases, steps.dtype)) == 0
 
-    def change(self, before: WindowState, after: WindowState) -> Float[Array, " lane"]:
+    def change(self, before: _WindowState, after: _WindowState) -> Float[Array, " lane"]:
         """The new token against the one whose slot it takes, which has the same position."""
         old, new = (lax.dynamic_index_in_dim(state.attention, before.slot, 0, False) for state in (before, after))
         return jnp.sum((new - old) ** 2, 0)
 
-    def observe(self, state: WindowState) -> Float[Array, "observable lane"]:
-        """The overlaps of the newest token with the observed role."""
+    def observe(self, state: _WindowState) -> Float[Array, "observable lane"]:
         return self._newest_overlaps(state)[self.observed].reshape(-1, len(self.beta))
 
-    def record(self, before: WindowState, after: WindowState) -> tuple[Array, ...]:
+    def record(self, before: _WindowState, after: _WindowState) -> tuple[Array, ...]:
         """A' and the overlaps o, v, q, k of the newest token before the step."""
         return after.newest(after.attention), *self._newest_overlaps(before).values()
 
-    def _newest_overlaps(self, state: WindowState) -> dict[str, Array]:
+    def _newest_overlaps(self, state: _WindowState) -> dict[str, Array]:
         """m of the newest token by role; of o (1−ε) times the overlap of the semantic bits."""
         responses = self._responses(state.newest(state.attention))
         o = (1 - self.epsilon)[None] * jnp.sum(self.weights["o"][:, :, None] * responses[:, None], 0)
@@ -389,7 +384,7 @@ class MeanFieldLanes(Lanes[WindowState]):
         pairs = self.signs[:, :, None, None] * self.weights[role][:, None]
         return jnp.sum(pairs[..., None] * steepness[:, None, None, None], 0)
 
-    def _attend(self, state: WindowState) -> tuple[Array, Array, Array]:
+    def _attend(self, state: _WindowState) -> tuple[Array, Array, Array]:
         """A', the weights of all tokens [slot, head, lane], and the part of each head in A' [head, feature, lane]."""
         products = jnp.sign(self._scale)[None] * jnp.sum(state.query[None] * state.keys, 2)
         # The largest exponent is exactly 0, whatever γ is: γ comes after the difference, so that it scales no rounding.
@@ -398,12 +393,12 @@ class MeanFieldLanes(Lanes[WindowState]):
         of_heads = jnp.sum(weights[:, :, None] * state.values, 0)
         return jnp.sum(of_heads, 0), weights, of_heads
 
-    def _append(self, state: WindowState, attention: Array) -> tuple[WindowState, Array]:
+    def _append(self, state: _WindowState, attention: Array) -> tuple[_WindowState, Array]:
         """The window after one more token, and the class means of this token."""
         slot, responses = state.slot, self._responses(attention)
         here = {role: lax.dynamic_index_in_dim(bias, slot, 0, False) for role, bias in self.biases.items()}
         m = {role: self._overlaps(role, responses, here[role]) for role in ROLES[1:]}
-        window = WindowState(
+        window = _WindowState(
             lax.dynamic_update_index_in_dim(state.attention, attention, slot, 0),
             m["q"],
             lax.dynamic_update_index_in_dim(state.keys, m["k"], slot, 0),
@@ -412,7 +407,9 @@ class MeanFieldLanes(Lanes[WindowState]):
         )
         return window, responses
 
-    def _linear(self, window: WindowState, query_slope: Array, key_slopes: Array, value_slopes: Array) -> LinearWindow:
+    def _linear(
+        self, window: _WindowState, query_slope: Array, key_slopes: Array, value_slopes: Array
+    ) -> _LinearWindow:
         """A' and ∂A'/∂A_d: through the values, and through queries and keys into the softmax."""
         attention, weights, of_heads = self._attend(window)
         # ∂A'/∂z_d of each head, times the scale of the logits z.
@@ -425,48 +422,39 @@ class MeanFieldLanes(Lanes[WindowState]):
         newest = lax.rem(window.slot + self.context - 1, self.context)
         is_newest = jnp.where(jnp.arange(self.context) == newest, 1.0, 0.0)[:, None, None, None]
         jacobian = by_value + through_keys + is_newest * through_query[None]
-        return LinearWindow(window, query_slope, key_slopes, value_slopes, attention, jacobian)
+        return _LinearWindow(window, query_slope, key_slopes, value_slopes, attention, jacobian)
 
 
 def checked_network(network: Any) -> dict[str, Any]:
     """β, γ, ε, context and positions of a mean-field or a finite network, checked against its features."""
-    features = network.features
+    features, context, positions = network.features, network.context, network.positions
     if not isinstance(features, Features):
         raise fail("features", type(features).__name__, "Features")
-    checked: dict[str, Any] = {name: one_number(name, getattr(network, name)) for name in ("beta", "gamma")}
-    epsilon = checked["epsilon"] = share_of_positions(network.epsilon)
-    if features.positional_bits == 0 and not traced(epsilon) and epsilon > 0:
+    beta, gamma = one_number("beta", network.beta), one_number("gamma", network.gamma)
+    epsilon, bits = share_of_positions(network.epsilon), features.positional_bits
+    if bits == 0 and not traced(epsilon) and epsilon > 0:
         raise fail("epsilon", epsilon, "0: these features have no positional bits")
-    positions = _positions(network.context, network.positions, features.positional_bits)
-    return checked | {"context": len(positions), "positions": positions}
-
-
-def _positions(context: Any, positions: Any, bits: int) -> np.ndarray:
-    """The bits of all positions of a context [context, bit]; see `MeanField`."""
+    length = context if context is None else positive_integer("context", context)
     if positions is None:
-        if context is None and bits == 0:
+        if length is None and bits == 0:
             raise fail("context", "nothing", "the context length: without positional bits there is no usual one")
-        length = 2**bits if context is None else positive_integer("context", context)
+        length = 2**bits if length is None else length
         if length > LARGEST_CONTEXT:
             raise fail("context", length, f"at most {LARGEST_CONTEXT} tokens; set it if there are many positional bits")
         if bits and length > 2**bits:
             raise fail("context", length, f"at most {2**bits}, or positions for all: {bits} bits count no further")
-        digits = (np.arange(length)[:, None] >> np.arange(bits)[::-1]) & 1  # most significant first
-        return 2.0 * digits - 1.0
-    table = positions if traced(positions) else np.asarray(positions, np.float64)
-    if table.ndim != 2 or table.shape[1] != bits:
-        raise fail("positions", f"shape {table.shape}", f"[context, {bits}]: one row of bits per position")
-    if context is not None and positive_integer("context", context) != len(table):
-        raise fail("context", context, f"{len(table)}, the length of the positions")
-    return _plus_or_minus("positions", table)
+        positions = 2.0 * ((np.arange(length)[:, None] >> np.arange(bits)[::-1]) & 1) - 1.0  # most significant first
+    if np.ndim(positions) != 2 or np.shape(positions)[1] != bits:
+        raise fail("positions", f"shape {np.shape(positions)}", f"[context, {bits}]: one row of bits per position")
+    if length not in (None, len(positions)):
+        raise fail("context", length, f"{len(positions)}, the length of the positions")
+    checked = {"beta": beta, "gamma": gamma, "epsilon": epsilon, "context": len(positions)}
+    return checked | {"positions": _plus_or_minus("positions", positions)}
 
 
-def _plus_or_minus(name: str, bits: np.ndarray) -> np.ndarray:
-    if not traced(bits) and not np.isin(bits, (-1, 1)).all():
+def _plus_or_minus(name: str, bits: Any) -> Any:
+    if traced(bits):
+        return bits
+    if not np.isin(bits, (-1, 1)).all():
         raise fail(name, "entries other than ±1", "±1 only")
-    return bits
-
-
-def rotation_period(table: np.ndarray) -> int:
-    """After how many rotations a table [slot, ...] is itself again."""
-    return next(shift for shift in range(1, len(table) + 1) if np.array_equal(np.roll(table, shift, axis=0), table))
+    return np.asarray(bits, np.float64)

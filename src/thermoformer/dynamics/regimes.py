@@ -116,52 +116,48 @@ def regime(
 
 
 def _verdict(found: dict[str, Any], steps: int, spent: int, longest: int) -> Regime:
-    (exponents,), (errors,), (period,) = found["exponents"], found["errors"], found["period"]
     code, zeros, zero = (values[0] for values in classify(found, steps))
-    leading = f"leading exponent {exponents[0]:.3g} ± {errors[0]:.1g}"
-    reasons = {
-        "fixed point": "the state returns at every step, within rounding or closer each time",
-        "periodic": f"the state returns after {period} steps; {leading}",
-        "quasi-periodic": f"{leading} is 0 within {zero:.1g}, and there is no return within {longest} steps",
-        "chaos": f"{leading} is above {zero:.1g}",
-        "hyperchaos": f"two or more exponents are above {zero:.1g}",
-        "undecided": _why_undecided(found, leading, zeros, bool(abs(exponents[0]) <= zero), zero, longest),
-    }
-    name, period, final = REGIMES[code], int(period) or None, found["finals"][0]
-    return Regime(name, period, exponents, errors, float(zero), int(zeros), reasons[name], spent, final_state=final)
-
-
-def _why_undecided(found: dict[str, Any], leading: str, zeros: int, is_zero: bool, zero: float, longest: int) -> str:
-    """What keeps an orbit from a verdict, and what may help."""
+    exponents, errors, final = (found[name][0] for name in ("exponents", "errors", "finals"))
     period, close, nearest = (int(found[name][0]) for name in ("period", "unconfirmed", "nearest"))
+    drift, nearness, is_zero = found["drift"][0], found["nearness"][0], abs(exponents[0]) <= zero
+    leading = f"leading exponent {exponents[0]:.3g} ± {errors[0]:.1g}"
+    within = f"{leading} is 0 within {zero:.1g}"
     after = "after 1 step" if (period or close or nearest) == 1 else f"after {period or close or nearest} steps"
-    drift, nearness = found["drift"][0], found["nearness"][0]
-    if period:
-        return f"{leading}, but a return {after}"
-    if close:
-        return (
+    reason = {
+        FIXED: "the state returns at every step, within rounding or closer each time",
+        PERIODIC: f"the state returns {after}; {leading}",
+        QUASI_PERIODIC: f"{within}, and there is no return within {longest} steps",
+        CHAOS: f"{leading} is above {zero:.1g}",
+        HYPERCHAOS: f"two or more exponents are above {zero:.1g}",
+        UNDECIDED: f"{within}, but its error is too large for a torus: a longer orbit may tell it from weak chaos",
+    }[int(code)]
+    # What keeps an orbit from a verdict, and what may help.
+    if code == UNDECIDED and period:
+        reason = f"{leading}, but a return {after}"
+    elif code == UNDECIDED and close:
+        reason = (
             f"{leading}, and the state comes close {after}, but it neither rests nor comes closer: the "
             "orbit drifts, is smaller than the tolerance, or settles very slowly; "
             f"find_cycle(model, final_state, {close}) tells whether there is a cycle to settle on"
         )
-    if not is_zero:
-        return f"{leading}, and no return within {longest} steps: a longer orbit, transient or period may tell"
-    if zeros > MOST_ZEROS:
-        return (
+    elif code == UNDECIDED and not is_zero:
+        reason = f"{leading}, and no return within {longest} steps: a longer orbit, transient or period may tell"
+    elif code == UNDECIDED and zeros > MOST_ZEROS:
+        reason = (
             f"{zeros} exponents are 0 within {zero:.1g}: the motion neither attracts nor repels, like a rigid "
             "rotation, or it winds around a torus of more than two dimensions; a longer orbit does not tell, "
             "power_spectrum shows the frequencies"
         )
-    leading = f"{leading} is 0 within {zero:.1g}, but "
-    if drift > TORUS_DRIFT:
-        return f"{leading}the orbit is still settling (drift {drift:.1g}): a longer transient may tell"
-    if not nearness > TORUS_NEARNESS:
-        return (
-            f"{leading}the orbit nearly closes {after} (nearness {nearness:.1g}): it is still "
+    elif code == UNDECIDED and drift > TORUS_DRIFT:
+        reason = f"{within}, but the orbit is still settling (drift {drift:.1g}): a longer transient may tell"
+    elif code == UNDECIDED and not nearness > TORUS_NEARNESS:
+        reason = (
+            f"{within}, but the orbit nearly closes {after} (nearness {nearness:.1g}): it is still "
             "settling on a cycle, or it winds around a torus with a rotation number very close to a fraction of "
             f"denominator {nearest}; it is a torus if find_cycle(model, final_state, {nearest}) finds no stable cycle"
         )
-    return f"{leading}its error is too large for a torus: a longer orbit may tell it from weak chaos"
+    period, zero, zeros = period or None, float(zero), int(zeros)
+    return Regime(REGIMES[code], period, exponents, errors, zero, zeros, reason, spent, final_state=final)
 
 
 def classify(found: dict[str, Any], steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

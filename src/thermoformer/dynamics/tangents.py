@@ -58,7 +58,7 @@ class Exponents(eqx.Module):
         xp = numpy_for(blocks)
         # By the mean length of a block, so that the mean over blocks is that over all steps.
         means = [growth * len(blocks) / (turns * self.every) for growth, _ in blocks]
-        lost = sum(counts for _, counts in blocks) / turns
+        lost = xp.stack([counts for _, counts in blocks]).sum(axis=0) / turns
         means, lost = largest_first(xp.stack(means).transpose(2, 0, 1), lost.T)
         bounded = xp.where(finite[:, None, None], means, np.nan)
         exponents, count = bounded.mean(axis=1), len(blocks)
