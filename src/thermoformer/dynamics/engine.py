@@ -150,7 +150,7 @@ class Density(Recorder):
 
     def init(self, lanes: Lanes, state: Any) -> Sums:
         """Empty bins."""
-        names = ("density",) if self.section is None else ("density", "section_density")
+        names = ("density", "section_density")[: 1 if self.section is None else 2]
         return dict.fromkeys(names, jnp.zeros((self.bins, lanes.observe(state).shape[1]), jnp.int32))
 
     def update(self, sums: Sums, lanes: Lanes, before: Any, after: Any) -> Sums:
@@ -180,12 +180,7 @@ class Returns(Recorder):
     `period` counts the steps to the first confirmed return, 0 for none. `unconfirmed` is that of a return after which
     the orbit neither rests nor comes closer. `nearness` is the smallest p times the distance after p steps, over the
     largest distance: about 1 or a tenth if an orbit winds around a torus, near 0 if it closes slowly. `nearest` is that
-    p. [lane] each.
-
-    Fields:
-        longest_period: steps up to which returns are sought.
-        tolerance: how close a return must be in every coordinate.
-        candidate, middle: the period that is confirmed [lane], and half of the steps for it.
+    p. [lane] each. To confirm, `candidate` [lane] is the period and `middle` half of the steps.
     """
 
     longest_period: int = eqx.field(static=True)
@@ -426,8 +421,15 @@ def _run_batch(
     """Steps the lanes of one batch and hands their states to the recorders."""
     exponents, recorders = plan.exponents, plan.recorders if plan.steps else ()
     every, vectors = (1, 0) if exponents is None else (exponents.every, exponents.count)
+    mesh = Mesh(np.array(devices), ("lane",))
+
+    def place(array: Array) -> Array:
+        """Spreads an array whose last axis is the lane over devices; a number is copied to all."""
+        axes = (None,) * (array.ndim - 1) + ("lane",) if array.ndim else ()
+        return jax.device_put(array, NamedSharding(mesh, PartitionSpec(*axes))) if len(devices) > 1 else array
+
     with jax.default_device(devices[0]):
-        lanes, state = model.in_lanes(states, parameters, _over_devices(devices))
+        lanes, state = model.in_lanes(states, parameters, place)
         at_once = [steps_at_once(model.dimension, len(states), count, devices[0].platform) for count in (0, vectors)]
 
         def walk_on(state: Any, turns: int, recorders: Any = (), sums: Any = (), columns: Any = None) -> Any:
@@ -556,14 +558,3 @@ def kept_rows(
         carry, rows = program(carry, min(at_once, steps - done))
         pieces.append([numbers(column)[..., 0] for column in rows])
     return carry, [numpy_for(column).concatenate(column) for column in zip(*pieces, strict=True)]
-
-
-def _over_devices(devices: Sequence[Any]) -> Callable[[Array], Array]:
-    """Spreads an array whose last axis is the lane over devices; a number is copied to all."""
-    mesh = Mesh(np.array(devices), ("lane",))
-
-    def place(array: Array) -> Array:
-        axes = (None,) * (array.ndim - 1) + ("lane",) if array.ndim else ()
-        return jax.device_put(array, NamedSharding(mesh, PartitionSpec(*axes))) if len(devices) > 1 else array
-
-    return place

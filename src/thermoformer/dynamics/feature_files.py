@@ -7,6 +7,7 @@ are several heads), `semantic_bits`, `positional_bits` and, if the columns stand
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,8 @@ def split_patterns(path: str | Path, arrays: Mapping[str, np.ndarray]) -> tuple[
     semantic, positional = {}, {}
     for role, pattern in patterns.items():
         if pattern.ndim not in (2, 3) or pattern.shape[-1] < semantic_bits:
-            raise fail(
-                f"pattern_{role}",
-                f"shape {pattern.shape} in {str(path)!r}",
-                f"[feature, {semantic_bits} semantic bits and positional bits], perhaps with heads first",
-            )
+            expected = f"[feature, {semantic_bits} semantic bits and positional bits], perhaps with heads first"
+            raise fail(f"pattern_{role}", f"shape {pattern.shape} in {str(path)!r}", expected)
         semantic[role], positional[role] = np.split(pattern, [int(semantic_bits)], axis=-1)
     bits, named = positional["o"].shape[-1], arrays.get("positional_bits")
     if named is not None and (named.shape != () or named.dtype.kind not in "iu" or named != bits):
@@ -77,21 +75,15 @@ def read_table(table: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         if not (content := line.split("#")[0].strip()):
             continue
         name, _, signs = content.partition(" ")
-        head = name[1:] or "1"
-        if (
-            name[0] not in ROLES
-            or not head.isascii()
-            or not head.isdigit()
-            or len(head) > 9
-            or int(head) < 1
-            or (name[0] == "o" and head != "1")
-        ):
+        known = re.fullmatch("o1?|[vqk][0-9]{0,9}", name)
+        head = int(name[1:] or 1) if known else 0
+        if head < 1:
             raise fail(f"table, line {number}", repr(name), "a role o, v, q or k, for v, q, k perhaps with a head: v2")
         semantic, bar, positional = signs.replace(" ", "").partition("|")
         if not semantic or set(semantic + positional) - set(_SIGNS) or (bar and not positional):
             raise fail(f"table, line {number}", repr(signs.strip()), "signs + and -, perhaps | and more signs")
         row = [_SIGNS[sign] for sign in semantic], [_SIGNS[sign] for sign in positional]
-        rows[name[0]].setdefault(int(head), []).append(row)
+        rows[name[0]].setdefault(head, []).append(row)
     for role, heads in rows.items():
         if sorted(heads) != list(range(1, len(heads) + 1)) or not heads:
             raise fail("table", f"heads {sorted(heads)} of role {role}", "every role, its heads counted from 1")

@@ -33,9 +33,7 @@ _MOST_BY_INVERSION = 100
 LARGEST_TRIALS = 10**12
 
 # Rests of Stirling's formula where its series is poor.
-_FIRST_RESTS = tuple(
-    math.lgamma(k + 1) - (k + 0.5) * math.log(k + 1) + (k + 1) - 0.5 * math.log(2 * math.pi) for k in range(10)
-)
+_FIRST_RESTS = [math.lgamma(k) - (k - 0.5) * math.log(k) + k - 0.5 * math.log(2 * math.pi) for k in range(1, 11)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,13 +281,8 @@ def rare_binomial(key: jax.Array, trials: jax.Array, probability: jax.Array) -> 
     standard errors off), but nothing here should rest on that; hence the same method with the full correction.
 
     Arguments:
-        key: a JAX key.
         trials: whole numbers up to 10^12, as floats.
         probability: in [0, 1/2], of the shape of trials.
-
-    Example:
-        >>> rare_binomial(jax.random.key(0), jnp.array([1e9, 5.0]), jnp.array([0.0, 0.5]))[0].item()
-        0.0
     """
     # Written so that NaN counts as small: inversion ends after a fixed number of steps, rejection would never accept.
     small = ~(trials * probability >= _INVERSION_BELOW)
@@ -332,18 +325,10 @@ def _by_rejection(key: jax.Array, trials: jax.Array, probability: jax.Array, don
     def log_ratio(k):
         """log of the probability of k over that of the mode."""
         rest = _stirling_rest(jnp.stack([mode, trials - mode, k, trials - k]))
-        return (
-            (mode + 0.5) * jnp.log((mode + 1) / (odds * (trials - mode + 1)))
-            + (trials + 1) * jnp.log1p((k - mode) / (trials - k + 1))
-            + (k + 0.5) * jnp.log(odds * (trials - k + 1) / (k + 1))
-            + rest[0]
-            + rest[1]
-            - rest[2]
-            - rest[3]
-        )
-
-    def unfinished(state):
-        return ~state[1].all()
+        of_mode = (mode + 0.5) * jnp.log((mode + 1) / (odds * (trials - mode + 1)))
+        between = (trials + 1) * jnp.log1p((k - mode) / (trials - k + 1))
+        of_k = (k + 0.5) * jnp.log(odds * (trials - k + 1) / (k + 1))
+        return of_mode + between + of_k + rest[0] + rest[1] - rest[2] - rest[3]
 
     def attempt(state):
         round_, done, chosen = state
@@ -358,7 +343,7 @@ def _by_rejection(key: jax.Array, trials: jax.Array, probability: jax.Array, don
         accepted &= inside & ~done
         return round_ + 1, done | accepted, jnp.where(accepted, k, chosen)
 
-    return jax.lax.while_loop(unfinished, attempt, (0, done, mode))[2]
+    return jax.lax.while_loop(lambda state: ~state[1].all(), attempt, (0, done, mode))[2]
 
 
 def _stirling_rest(k: jax.Array) -> jax.Array:

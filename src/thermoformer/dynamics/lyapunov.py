@@ -41,13 +41,7 @@ class LyapunovSpectrum:
 
     @property
     def kaplan_yorke_dimension(self) -> float:
-        """j + Σ_{i≤j} λ_i / |λ_{j+1}| with the largest j whose sum is not negative; nan if too few are known.
-
-        Example:
-            >>> henon = lambda x, a=1.4, b=0.3: jnp.array([1 - a * x[0] ** 2 + x[1], b * x[0]])
-            >>> round(lyapunov_spectrum(henon, [0.1, 0.1], steps=20_000, transient=100).kaplan_yorke_dimension, 1)
-            1.3
-        """
+        """j + Σ_{i≤j} λ_i / |λ_{j+1}| with the largest j whose sum is not negative; nan if too few are known."""
         return kaplan_yorke_dimension(self.exponents)
 
     def to_xarray(self) -> xr.Dataset:

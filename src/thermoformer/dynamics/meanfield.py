@@ -370,10 +370,8 @@ class _WindowLanes(Lanes[_WindowState]):
         """tanh(β s·A): the mean bit of every site class."""
         return jnp.tanh(self.beta[None] * jnp.sum(self.signs[:, :, None] * attention[None], 1))
 
-    def _overlaps(
-        self, role: str, responses: Float[Array, "class lane"], bias: Float[Array, "head feature"]
-    ) -> Float[Array, "head feature lane"]:
-        """m of one token from its class means and its positional part."""
+    def _overlaps(self, role: str, responses: Array, bias: Array) -> Float[Array, "head feature lane"]:
+        """m of one token from its class means [class, lane] and its positional part [head, feature]."""
         semantic = jnp.sum(self.weights[role][..., None] * responses[:, None, None], 0)
         epsilon = self.epsilon[None, None]
         return (1 - epsilon) * semantic + epsilon * bias[..., None]
@@ -407,9 +405,7 @@ class _WindowLanes(Lanes[_WindowState]):
         )
         return window, responses
 
-    def _linear(
-        self, window: _WindowState, query_slope: Array, key_slopes: Array, value_slopes: Array
-    ) -> _LinearWindow:
+    def _linear(self, window: _WindowState, query_slope: Array, key_slopes: Array, value_slopes: Array) -> Any:
         """A' and ∂A'/∂A_d: through the values, and through queries and keys into the softmax."""
         attention, weights, of_heads = self._attend(window)
         # ∂A'/∂z_d of each head, times the scale of the logits z.

@@ -161,20 +161,11 @@ def _verdict(found: dict[str, Any], steps: int, spent: int, longest: int) -> Reg
 
 
 def classify(found: dict[str, Any], steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Regimes of many points.
+    """Numbers of `REGIMES`, how many exponents count as 0, and what counts as 0; [point] each.
 
     Arguments:
         found: a survey with exponents and returns; without `drift` an orbit may be on a torus by its exponents alone.
         steps: what the exponents are averaged over.
-
-    Returns:
-        Numbers of `REGIMES`, how many exponents count as 0, and what counts as 0; [point] each.
-
-    Example:
-        >>> found = {"exponents": np.array([[0.1, -1.0]]), "errors": np.full((1, 2), 0.001), "period": np.array([0])}
-        >>> code, _, _ = classify(found, 10_000)
-        >>> REGIMES[code[0]]
-        'chaos'
     """
     exponents, errors, period = found["exponents"], found["errors"][:, 0], found["period"]
     error = np.where(np.isfinite(errors), errors, 0.0)

@@ -46,22 +46,19 @@ def from_columns(columns: Arrays, fractions: np.ndarray) -> tuple[np.ndarray, di
 
 def all_signs(features: int) -> np.ndarray:
     """Every sign vector that starts with +1, [class, feature], in the order of `numpy.unique`."""
-    rest = itertools.product((-1.0, 1.0), repeat=features - 1)
-    return np.array([(1.0, *tail) for tail in rest])
+    return np.array([(1.0, *rest) for rest in itertools.product((-1.0, 1.0), repeat=features - 1)])
 
 
 def odd_subsets(features: int) -> list[tuple[int, ...]]:
     """Odd subsets of the features 0..features−1, by size and then in lexicographic order."""
     if features > LARGEST_FEATURES:
         raise fail("features", features, f"at most {LARGEST_FEATURES}: there are 2^(features−1) odd subsets")
-    sizes = range(1, features + 1, 2)
-    return [subset for size in sizes for subset in itertools.combinations(range(features), size)]
+    return [subset for size in range(1, features + 1, 2) for subset in itertools.combinations(range(features), size)]
 
 
-def subset_name(subset: Sequence[int], role: str, feature: int, head: int | None = None) -> str:
+def _subset_name(subset: Sequence[int], role: str, feature: int) -> str:
     """A correlation as one reads it, counted from 1: "⟨o_1 o_2 o_3 v_1⟩"."""
-    product = " ".join(f"o_{b + 1}" for b in subset)
-    return f"⟨{product} {role}_{feature + 1}⟩" + ("" if head is None else f" of head {head}")
+    return f"⟨{' '.join(f'o_{b + 1}' for b in subset)} {role}_{feature + 1}⟩"
 
 
 def odd_correlations(signs: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -94,19 +91,18 @@ def check_possible(correlations: Arrays, signs: np.ndarray, weights: Arrays) -> 
     drawn with these means, independently given s, have the correlations.
     """
     advice = "correlations of ±1 features (insist=True takes them anyway)"
-    features = signs.shape[1]
-    subsets = odd_subsets(features)
+    features, subsets = signs.shape[1], odd_subsets(signs.shape[1])
     for role in ROLES:
         if (largest := np.abs(correlations[role]).max()) > 1 + CORRELATION_TOLERANCE:
             at = np.unravel_index(np.abs(correlations[role]).argmax(), correlations[role].shape)
-            head = int(at[1]) if len(at) == 3 and correlations[role].shape[1] > 1 else None
-            name = subset_name(subsets[at[0]], role, int(at[-1]), head)
+            head = f" of head {at[1]}" if len(at) == 3 and correlations[role].shape[1] > 1 else ""
+            name = _subset_name(subsets[at[0]], role, int(at[-1])) + head
             raise fail("correlations", f"{name} of size {largest:.6g}", f"{advice}, none larger than 1")
     # o_a² = 1, so ⟨o_B o_a⟩ depends on the even set of features that B and a do not share: all its spellings agree.
     seen: dict[frozenset[int], tuple[str, float]] = {frozenset(): ("a square", 1.0)}
     for row, subset in enumerate(subsets):
         for feature in range(features):
-            name, value = subset_name(subset, "o", feature), float(correlations["o"][row, feature])
+            name, value = _subset_name(subset, "o", feature), float(correlations["o"][row, feature])
             other, known = seen.setdefault(frozenset(subset) ^ {feature}, (name, value))
             if abs(value - known) > CORRELATION_TOLERANCE:
                 raise fail("correlations", f"{name} = {value:.6g}", f"{advice}: it equals {other} = {known:.6g}")
@@ -123,9 +119,8 @@ def check_possible(correlations: Arrays, signs: np.ndarray, weights: Arrays) -> 
             weight, sign = weights[role][at, head, feature], _signs_name(signs[at])
             heads = f" of head {head}" if excess.shape[1] > 1 else ""
             got = f"⟨o_B {role}_{feature + 1}⟩{heads} whose part from o = {sign} is {weight:.6g}"
-            raise fail(
-                "correlations", got, f"{advice}: no larger than the probability {probabilities[at]:.6g} of that o"
-            )
+            expected = f"{advice}: no larger than the probability {probabilities[at]:.6g} of that o"
+            raise fail("correlations", got, expected)
 
 
 def role_shape(role: str, features: int, heads: int, *width: int) -> tuple[int, ...]:
@@ -170,13 +165,8 @@ def whole_counts(fractions: np.ndarray, bits: int) -> np.ndarray | None:
     return whole.astype(np.int64)
 
 
-def draw(
-    signs: np.ndarray, weights: Arrays, bits: int, generator: np.random.Generator
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Columns and counts of bits drawn from a law that has the given site classes.
-
-    o = s with probability P_s, the weight of s for o; given s every bit of another role by itself, mean weights/P_s.
-    """
+def draw(signs: np.ndarray, weights: Arrays, bits: int, generator: np.random.Generator) -> tuple[Arrays, np.ndarray]:
+    """Columns and counts of bits drawn from a law that has the given site classes; see `Features.drawn_classes`."""
     probabilities = weights["o"][:, 0].clip(0)
     others = np.concatenate([weights[role].reshape(len(signs), -1) for role in ROLES[1:]], axis=1)
     own = np.abs(weights["o"] - probabilities[:, None] * signs).max()
@@ -201,10 +191,6 @@ def draw(
         rows, counts = np.concatenate([signs[site], drawn], axis=1), np.ones(bits, np.int64)
     else:
         raise fail("bits", bits, f"at most {_LARGEST_DRAW}: with {width} other bits per site each is drawn by itself")
-    columns, start = {}, 0
-    for role in ROLES:
-        shape = weights[role].shape[1:]
-        stop = start + int(np.prod(shape))
-        columns[role] = rows[:, start:stop].T.reshape(*shape, -1)
-        start = stop
-    return columns, counts
+    shapes = [weights[role].shape[1:] for role in ROLES]
+    parts = np.split(rows.T, np.cumsum([np.prod(shape) for shape in shapes])[:-1].astype(int))
+    return {role: part.reshape(*shape, -1) for role, part, shape in zip(ROLES, parts, shapes, strict=True)}, counts
