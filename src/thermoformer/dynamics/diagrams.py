@@ -18,7 +18,6 @@ from .tangents import exponents_of
 
 # Looks at a few points find the range of the shown observable, if none is given.
 PILOT_POINTS, PILOT_TRANSIENT, PILOT_STEPS = 128, 1000, 400
-FOLLOW = ("start", "up", "down", "both")
 
 
 def orbit_diagram(
@@ -68,7 +67,7 @@ def orbit_diagram(
         >>> found.period.values.tolist()
         [2, 4, 0]
     """
-    one_of("follow", follow, FOLLOW)
+    one_of("follow", follow, ("start", "up", "down", "both"))
     model, states, axes = _checked(model, state, {parameter: values}, "parameter")
     plan = _plan(model, steps, transient, k, longest_period, tolerance)
     Density.of(model, show, 1, (0.0, 1.0))  # checks the number before any orbit

@@ -111,10 +111,7 @@ def _number(value: Any) -> Array:
 class Density(Recorder):
     """`density` [lane, bin], a histogram of one observable; what falls outside the range is not counted.
 
-    Fields:
-        bins, low, high: number of bins, and their range.
-        shown: number of the observable.
-        section, near: number of another observable: `section_density` counts the points where it is this close to 0.
+    `section_density` counts only points where the observable `section` is closer to 0 than `near`.
     """
 
     bins: int = eqx.field(static=True)
@@ -127,15 +124,12 @@ class Density(Recorder):
     @classmethod
     def of(cls, model: Map, show: Any, bins: Any, limits: Any, section: Any = None) -> Density:
         """The histogram of an observable of a map, checked; a section is a pair of another observable and `near`."""
+        numbers = {"show": show}
         if section is not None:
-            try:
-                section, near = section
-            except (TypeError, ValueError) as error:
-                raise fail("section", repr(section), "a pair: number of an observable, tolerance") from error
-            if not float(real_array("section", near, ())) > 0:
-                raise fail("section", near, "a tolerance above 0")
-            section = section, float(near)
-        for name, number in [("show", show), *([] if section is None else [("section", section[0])])]:
+            if np.shape(section) != (2,) or not float(real_array("section", section)[1]) > 0:
+                raise fail("section", repr(section), "a pair: number of an observable, tolerance above 0")
+            numbers["section"] = section[0]
+        for name, number in numbers.items():
             whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
             if not whole or not 0 <= number < len(model.observables):
                 expected = f"a whole number from 0 to {len(model.observables) - 1}: {', '.join(model.observables)}"
@@ -261,26 +255,15 @@ def _largest(coordinates: Array) -> Array:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done at every point.
+    """What is done at every point."""
 
-    Fields:
-        transient: steps before anything is counted.
-        steps: steps that are counted; with exponents, whole intervals between orthonormalisations.
-        exponents: Lyapunov exponents; none by default.
-        recorders: what is counted beside them.
-        returns: the search for returns after the last step; none by default.
-        blocks: the counted steps are cut into this many blocks, or one for each of fewer steps. Their scatter gives the
-            error of exponents.
-        pieces: the transient is cut into this many; progress moves and Ctrl-C is heard between them.
-    """
-
-    transient: int
-    steps: int
+    transient: int  # steps before anything is counted
+    steps: int  # steps that are counted; with exponents, whole intervals between orthonormalisations
     exponents: Exponents | None = None
     recorders: tuple[Recorder, ...] = (Tally(),)
-    returns: Returns | None = None
-    blocks: int = 20
-    pieces: int = 10
+    returns: Returns | None = None  # the search for returns after the last step
+    blocks: int = 20  # of counted steps, or one for each of fewer; their scatter gives the error of exponents
+    pieces: int = 10  # of the transient; progress moves and Ctrl-C is heard between them
 
     def __post_init__(self) -> None:
         most = max(self.steps // (1 if self.exponents is None else self.exponents.every), min(self.steps, 1))

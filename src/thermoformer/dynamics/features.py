@@ -193,8 +193,7 @@ class Features(eqx.Module):
         """Independent fair signs for every role, feature and bit.
 
         Arguments:
-            bits: N, the number of semantic bits.
-            features: M of each role.
+            bits, features: N semantic bits, and M features of each role.
             positional_bits, heads: their numbers.
             key: an integer or a JAX key.
 
@@ -232,9 +231,8 @@ class Features(eqx.Module):
         members. In general no patterns have such correlations: the mean-field map takes them, a finite network cannot.
 
         Arguments:
-            features: M of each role.
             scale: standard deviation of a correlation.
-            positional_bits, heads, key: as in `random`; positional bits are fair signs.
+            features, positional_bits, heads, key: as in `random`; positional bits are fair signs.
 
         Example:
             >>> Features.gaussian(3, 0.2, key=1).classes
@@ -255,8 +253,7 @@ class Features(eqx.Module):
         """Independent feature bits, each feature with its own mean, uniform on [−1, 1]: correlations are products.
 
         Arguments:
-            features: M of each role.
-            positional_bits, heads, key: as in `random`; positional bits are fair signs.
+            features, positional_bits, heads, key: as in `random`; positional bits are fair signs.
 
         Example:
             >>> Features.uniform_means(3, key=1).classes
@@ -390,8 +387,7 @@ class Features(eqx.Module):
         to choose from: then every bit is drawn.
 
         Arguments:
-            bits: N, the number of semantic bits.
-            key: an integer or a JAX key.
+            bits, key: N, the number of semantic bits; and an integer or a JAX key.
 
         Example:
             >>> int(Features.uniform_means(2, key=1).drawn_classes(10**9).counts.sum())
@@ -403,8 +399,7 @@ class Features(eqx.Module):
         """The same features with N explicit bits, columns in order; `drawn_classes` says how bits are shared out.
 
         Arguments:
-            bits: N, the number of semantic bits.
-            key: an integer or a JAX key, for bits that are drawn.
+            bits, key: N, the number of semantic bits; and an integer or a JAX key, for bits that are drawn.
 
         Example:
             >>> Features.paper().with_bits(99).columns["o"].shape
@@ -489,19 +484,19 @@ class Features(eqx.Module):
 
 def _by_role(name: str, value: Any) -> Mapping[str, Any]:
     """A mapping with exactly the four roles, also from a sequence in the order o, v, q, k."""
-    if isinstance(value, Mapping):
-        if missing := [role for role in ROLES if role not in value]:
-            raise fail(name, f"no role {', '.join(missing)}", "the roles o, v, q, k")
-        if foreign := [role for role in value if role not in ROLES]:
-            raise fail(name, f"roles {', '.join(map(repr, foreign))}", "the roles o, v, q, k only")
-        return {role: value[role] for role in ROLES}
     try:
-        parts = list(value)
+        given = dict(value) if isinstance(value, Mapping) else list(value)
     except TypeError as error:
         raise fail(name, type(value).__name__, "a mapping with the roles o, v, q, k") from error
-    if len(parts) != len(ROLES):
-        raise fail(name, f"{len(parts)} arrays", "4, for the roles o, v, q, k in this order")
-    return dict(zip(ROLES, parts, strict=True))
+    if not isinstance(given, dict):
+        if len(given) != len(ROLES):
+            raise fail(name, f"{len(given)} arrays", "4, for the roles o, v, q, k in this order")
+        return dict(zip(ROLES, given, strict=True))
+    if missing := [role for role in ROLES if role not in given]:
+        raise fail(name, f"no role {', '.join(missing)}", "the roles o, v, q, k")
+    if foreign := [role for role in given if role not in ROLES]:
+        raise fail(name, f"roles {', '.join(map(repr, foreign))}", "the roles o, v, q, k only")
+    return {role: given[role] for role in ROLES}
 
 
 def signs_of(name: str, value: Any, axes: tuple[int, ...]) -> np.ndarray:

@@ -133,15 +133,10 @@ def _signs_name(signs: np.ndarray) -> str:
 
 
 class JointClasses(NamedTuple):
-    """Distinct joint columns over all roles.
+    """Distinct joint columns over all roles, and how many bits have each, or what fraction of them."""
 
-    Fields:
-        columns: role to o [feature, class]; v, q, k [head, feature, class].
-        counts: how many bits have each column, or what fraction of them, [class].
-    """
-
-    columns: Mapping[str, np.ndarray]
-    counts: np.ndarray
+    columns: Arrays  # role to o [feature, class]; v, q, k [head, feature, class]
+    counts: np.ndarray  # [class]
 
 
 def merge(columns: Arrays, counts: np.ndarray) -> JointClasses:
