@@ -20,8 +20,8 @@ import jax
 import numpy as np
 
 from thermoformer.dynamics import Features, MeanField, Window, orbit, orbit_diagram, phase_diagram
-from thermoformer.dynamics.lyapunov import quick_interval
-from thermoformer.dynamics.survey import Plan, survey
+from thermoformer.dynamics.engine import Plan, survey
+from thermoformer.dynamics.tangents import exponents_of
 
 try:
     import numba
@@ -38,8 +38,8 @@ def models() -> dict[str, MeanField]:
 
 def numpy_steps(model: MeanField, window: Window, steps: int, exponents: bool) -> float:
     """Seconds that a plain loop takes: overlaps of the whole window at every step, as the equations are written."""
-    features, scale = model.features, model.gamma / np.sqrt(model.features.features)
-    signs, share, count = features.signs, 1 - model.epsilon, features.features
+    features, scale = model.features, model.gamma / np.sqrt(model.features.count)
+    signs, share, count = features.signs, 1 - model.epsilon, features.count
     weights = {role: features.weights[role][:, 0] for role in "vqk"}
     patterns = {role: features.positional[role][0] for role in "vqk"}
     bits = features.positional_bits
@@ -224,9 +224,10 @@ def rates(lanes: int, scale: float) -> None:
                 compiled = lanes * many / seconds(lambda: loop(model, window, betas, many, count))  # noqa: B023
                 way = f"compiled loop, {numba.get_num_threads()} threads"
                 print(f"{name:<8}{what:<20}{way:<26}{compiled:>12.3g}{compiled / base:>12.0f}{1:>15}", flush=True)
-            every = quick_interval(count, model.dimension)
-            plan = Plan(many, 0, blocks=0, pieces=1) if count == 0 else Plan(0, many, count, every, blocks=1)
-            ours = lanes * many / seconds(lambda: survey(model, [window], {"beta": betas}, plan))  # noqa: B023
+            plan = Plan(many, 0, pieces=1)
+            if count:
+                plan = Plan(0, many, exponents_of(model.dimension, count, quick=True), blocks=1)
+            ours = lanes * many / seconds(lambda: survey(model, [window], plan, {"beta": betas}))  # noqa: B023
             over = "" if compiled is None else f"{ours / compiled:>15.2f}"
             print(f"{name:<8}{what:<20}{'thermoformer':<26}{ours:>12.3g}{ours / base:>12.0f}{over}", flush=True)
 
@@ -238,7 +239,8 @@ def agreement() -> None:
     model = models()["B = 2"]
     window = orbit(model, model.token(), steps=1, transient=9_999).final_state
     theirs = compiled_loop()(model, window, np.array([1.255]), 2000, 12)[0]
-    ours = survey(model, [window], {"beta": np.array([1.255])}, Plan(0, 2000, 12, blocks=1)).blocks[0, 0]
+    plan = Plan(0, 2000, exponents_of(12, 12), blocks=1)
+    ours = survey(model, [window], plan, {"beta": np.array([1.255])})["blocks"][0, 0]
     difference = abs(theirs - ours).max()
     print(f"largest difference of 12 exponents over 2000 steps, compiled loop and thermoformer: {difference:.1e}")
 

@@ -42,13 +42,13 @@ def mean_field(file: str, **settings: Any) -> tuple[MeanField, Window]:
     """The mean-field map of the features in a file, and a start: the window that its first pattern of o leads to."""
     features = read_features(file)
     if (context := settings.get("context")) is not None:
-        numbers = max(context, 0) * features.heads * features.features
+        numbers = max(context, 0) * features.heads * features.count
         check_memory("context", context, 8 * _COPIES * numbers)
     model = MeanField(features, **settings)
     if features.columns is not None:
         return model, model.window()
     assert model.context is not None
-    return model, model.window(np.full((model.context, features.features), _SMALL_START))
+    return model, model.window(np.full((model.context, features.count), _SMALL_START))
 
 
 def check_sizes(model: MeanField, *, kept: int = 0, directions: int = 0, **steps: int) -> None:
@@ -63,7 +63,7 @@ def check_sizes(model: MeanField, *, kept: int = 0, directions: int = 0, **steps
         if count > MOST_STEPS:
             raise fail(name, count, f"at most {MOST_STEPS}")
     features, context = model.features, model.context or 1
-    row = features.heads * (context + 4 * features.features)
+    row = features.heads * (context + 4 * features.count)
     # Three times: in pieces, as one array, and as the file that is being written.
     check_memory("steps", kept, 3 * 8 * kept * row)
     check_memory("context", context, 8 * _COPIES * directions * model.dimension)

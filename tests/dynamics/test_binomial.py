@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from thermoformer.dynamics.binomial import rare_binomial
+from thermoformer.dynamics.finite import rare_binomial
 
 DRAWS = 200_000
 

@@ -26,7 +26,8 @@ from thermoformer.dynamics import (
     regime,
     regime_names,
 )
-from thermoformer.dynamics.survey import Plan, survey
+from thermoformer.dynamics.engine import Plan, run, survey
+from thermoformer.dynamics.tangents import exponents_of
 
 
 def logistic(x, r):
@@ -123,13 +124,11 @@ def test_phase_diagram_on_a_grid(start):
 def test_memory_does_not_grow_with_steps(start):
     """The compiled program is one for any number of steps: its memory cannot depend on them."""
     model = paper()
-    lanes = model.lanes({"beta": np.linspace(1.2, 1.3, 16)}, start, 16)
-    state = model.start(lanes, [start] * 16)
-    from thermoformer.dynamics.survey import run_steps
-
+    lanes, state = model.in_lanes([start] * 16, {"beta": np.linspace(1.2, 1.3, 16)})
     sizes = {}
     for steps in (10, 10**9):
-        compiled = jax.jit(lambda state, steps: run_steps(lanes, state, steps)).lower(state, steps).compile()
+        compiled = jax.jit(lambda carry, steps: run(lanes, (), 1, carry, steps)).lower((state, (), None, None), steps)
+        compiled = compiled.compile()
         sizes[steps] = compiled.memory_analysis().temp_size_in_bytes
     assert sizes[10] == sizes[10**9] < 10**6
 
@@ -143,7 +142,8 @@ def test_interrupt_is_heard_between_pieces(start):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        survey(paper(), [start], {"beta": np.linspace(1, 2, 64)}, Plan(1000, 1000, 2), batch=8, progress=stop)
+        plan = Plan(1000, 1000, exponents_of(12, 2))
+        survey(paper(), [start], plan, {"beta": np.linspace(1, 2, 64)}, batch=8, progress=stop)
     assert len(calls) < 40
 
 

@@ -28,7 +28,7 @@ def paper(bits=99, **changes):
 def loop(features, beta, gamma, epsilon, context, x0, uniforms):
     """The network from its definition, one number at a time (dynamics §1)."""
     N, B = len(features.fractions), features.positional_bits
-    M, H = features.features, features.heads
+    M, H = features.count, features.heads
     o = features.columns["o"]
     tokens, records = [np.array(x0)], []
     for t in range(len(uniforms) + 1):

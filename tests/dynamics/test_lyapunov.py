@@ -132,10 +132,10 @@ def test_many_vectors_take_the_other_way():
 
 def from_unit_vectors(model, state, steps):
     """Local exponents [step, exponent] of tangents that start as the reference's: unit vectors, newest token first."""
-    lanes = model.lanes({"beta": np.array([model.beta])}, state)
-    lane_state = model.start(lanes, [state])
+    lanes, lane_state = model.in_lanes([state])
     columns = lanes.columns(lane_state, unit_vectors())
-    return np.asarray(_local(lanes, lane_state, columns, steps)[2])[..., 0]
+    _, (rows,) = _local(lanes, (lane_state, columns), steps)
+    return np.asarray(rows)[..., 0]
 
 
 def unit_vectors():
@@ -151,7 +151,7 @@ def test_reference_local_exponents(reference):
     found = from_unit_vectors(model, model.window(data["A0"], data["positions0"]), 2000)
     np.testing.assert_allclose(found[:40, :3], expected[:40], atol=1e-8)
     history = np.concatenate([data["A0"][::-1], data["A"]])
-    lanes = model.lanes({"beta": np.array([1.27])}, Window(data["A0"], data["positions0"]))
+    lanes, _ = model.in_lanes([Window(data["A0"], data["positions0"])])
     start = lanes.at(jnp.asarray(history[:4].reshape(-1, 1)))
     columns = lanes.columns(start, unit_vectors())
 
@@ -161,9 +161,7 @@ def test_reference_local_exponents(reference):
         fresh = lanes.start(window)
         newest = (slot + 3) % 4
         state = type(fresh)(window, _query(lanes, window, newest), fresh.keys, fresh.values, slot)
-        prepared = lanes.prepare(state)
-        linear = lanes.linearise(prepared)
-        return orthonormalise(lanes.push(linear, columns))[:2]
+        return orthonormalise(lanes.push(lanes.linearise(state), columns))[:2]
 
     local = []
     for step in range(400):
@@ -177,7 +175,7 @@ def test_reference_local_exponents(reference):
 
 def _query(lanes, window, newest):
     responses = lanes._responses(window[newest])
-    return lanes._overlaps(0, responses, lanes.biases[0][newest])
+    return lanes._overlaps("q", responses, lanes.biases["q"][newest])
 
 
 def test_reference_point(reference):

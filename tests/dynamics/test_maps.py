@@ -15,14 +15,13 @@ from thermoformer.dynamics import (
     DiscreteMap,
     Features,
     MeanField,
+    engine,
     local_exponents,
     lyapunov_spectrum,
     orbit,
     orbit_statistics,
     regime,
 )
-from thermoformer.dynamics import orbits as orbits_module
-from thermoformer.dynamics import survey as survey_module
 
 
 def logistic(x, r):
@@ -73,8 +72,7 @@ def test_pieces_change_nothing(monkeypatch):
 
     whole = everything()
     for name, steps in (("MOST_AT_ONCE", 40), ("FEWEST_AT_ONCE", 37), ("NUMBERS_AT_ONCE", 1)):
-        monkeypatch.setattr(survey_module, name, steps)
-    monkeypatch.setattr(orbits_module, "MOST_AT_ONCE", 40)
+        monkeypatch.setattr(engine, name, steps)
     for one, other in zip(whole, everything(), strict=True):
         assert np.array_equal(one, other)
     assert whole[-1] == 4

@@ -151,8 +151,7 @@ def test_jacobian_is_that_of_the_map():
     features = Features.random(30, 2, positional_bits=2, heads=2, key=1)
     model = MeanField(features, 1.2, 9.0, 0.1, context=3)
     window = model.window(np.random.default_rng(1).uniform(-0.4, 0.4, (3, 2)))
-    lanes = model.lanes({"beta": np.array([1.2])}, window)
-    state = model.start(lanes, [window])
+    lanes, state = model.in_lanes([window])
 
     @jax.jit
     def step(x):
@@ -160,11 +159,10 @@ def test_jacobian_is_that_of_the_map():
 
     @jax.jit
     def push():
-        prepared = lanes.prepare(state)
-        linear = lanes.linearise(prepared)
+        linear = lanes.linearise(state)
         columns = lanes.columns(state, jnp.eye(6))
         units = jnp.stack([lanes.in_order(state, column)[:, 0] for column in columns])
-        after = lanes.bare(lanes.advance(prepared, linear))
+        after = lanes.advance(linear).state
         pushed = jnp.stack([lanes.in_order(after, column)[:, 0] for column in lanes.push(linear, columns)])
         return pushed.T @ units, lanes.coordinates(after)[:, 0]
 

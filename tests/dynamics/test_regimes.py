@@ -286,7 +286,8 @@ def test_known_maps():
 def test_classification_rules():
     exponents = np.array([[0.1, -1], [0.1, 0.05], [1e-5, -0.1], [1e-5, -1e-5], [-0.1, -0.2], [-0.1, -0.2], [0.1, -1]])
     period = np.array([0, 0, 0, 0, 12, 0, 12])
-    code, zeros, _ = classify(exponents, np.full_like(exponents, 1e-4), period, 20_000)
+    found = {"exponents": exponents, "errors": np.full_like(exponents, 1e-4), "period": period}
+    code, zeros, _ = classify(found, 20_000)
     expected = ["chaos", "hyperchaos", "quasi-periodic", "quasi-periodic", "periodic", "undecided", "undecided"]
     assert [REGIMES[one] for one in code] == expected
     assert zeros.tolist() == [0, 0, 1, 2, 0, 0, 0]

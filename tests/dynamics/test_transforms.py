@@ -62,7 +62,7 @@ def test_vmap_of_steps_and_orbits_is_a_loop():
 def test_vmap_of_exponents_is_a_loop():
     def exponents(beta):
         # So few steps that chaos does not make rounding grow past the bound below.
-        found = lyapunov_spectrum(MODEL.replace(beta=beta), WINDOW, steps=60, transient=20)
+        found = lyapunov_spectrum(MODEL.replace(beta=beta), WINDOW, steps=60, transient=20, blocks=4)
         return found.exponents, found.errors, found.running
 
     together = jax.jit(jax.vmap(exponents))(BETAS)

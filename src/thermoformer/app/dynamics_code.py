@@ -21,12 +21,13 @@ from .dynamics_view import (
 )
 
 
-def setup_code(choice: DynamicsChoice, *names: str, imports: Sequence[str] = ()) -> list[str]:
+def setup_code(choice: DynamicsChoice, *names: str, imports: Sequence[str] = (), observed: str = "o") -> list[str]:
     """The lines of Python that make the model and the start of a choice.
 
     Arguments:
         names: what else is imported from `thermoformer.dynamics`.
         imports: lines that import something else.
+        observed: the role that a diagram shows.
     """
     made = {
         "paper": "Features.paper()",
@@ -44,6 +45,8 @@ def setup_code(choice: DynamicsChoice, *names: str, imports: Sequence[str] = ())
             f"positions = np.tile(MeanField(features, 1.0, 1.0, 0.0).positions, ({choice.context // period}, 1))",
         ]
         context = "positions=positions"
+    if observed != "o":
+        context += f", observed={observed!r}"
     return [
         "import numpy as np",
         *imports,
@@ -54,7 +57,7 @@ def setup_code(choice: DynamicsChoice, *names: str, imports: Sequence[str] = ())
         f"features = {made[choice.features]}",
         *repeated,
         f"model = MeanField(features, {parameters}, {context})",
-        f"A = np.random.default_rng({choice.start}).uniform(-0.5, 0.5, ({choice.context}, {features.features}))",
+        f"A = np.random.default_rng({choice.start}).uniform(-0.5, 0.5, ({choice.context}, {features.count}))",
         "start = model.window(A)",
     ]
 
@@ -123,32 +126,17 @@ def diagram_code_of(stepper: DiagramStepper, *, beta: float | None = None) -> st
     bins = len(stepper.bins)
     numbers = f"steps={DIAGRAM_STEPS}, transient={DIAGRAM_TRANSIENT}"
     number, exponents = choice.component - 1, exponents_of(model_of(choice))
-    shown = f"show={number}, bins={bins}, limits=limits, " if choice.role == "o" else ""
     made = [
         "diagram = orbit_diagram(",
         '    model, start, "beta", betas,',
         f"    {numbers}, k={exponents}, longest_period={DIAGRAM_PERIOD},",
         # The same number of values side by side: chaos then has the same rounding, and the same points.
-        f"    {shown}batch={stepper.lanes},",
+        f"    show={number}, bins={bins}, limits=limits, batch={stepper.lanes},",
         ")",
-        "leading = diagram.exponents.values[:, 0]",
+        "leading, counts = diagram.exponents.values[:, 0], diagram.density.values",
     ]
-    if choice.role == "o":
-        names = ("orbit_diagram",)
-        made.append("counts = diagram.density.values")
-    else:
-        names = ("orbit", "orbit_diagram")
-        made += [
-            f"# The diagram looks at m_o. Its exponents are those of the map; points of m_{choice.role} follow.",
-            "counts = []",
-            "for beta in betas:",
-            f"    path = orbit(model.replace(beta=beta), start, {numbers})",
-            f"    values = path.m_{choice.role}.reshape({DIAGRAM_STEPS}, -1)[:, {number}]",
-            f"    counts.append(np.histogram(values, {bins}, limits)[0])",
-            "counts = np.array(counts)",
-        ]
     lines = [
-        *setup_code(choice, *names, imports=_COLOURS),
+        *setup_code(choice, "orbit_diagram", imports=_COLOURS, observed=choice.role),
         "",
         f"betas = np.linspace({low!r}, {high!r}, {stepper.columns})",
         f"limits = {limits!r}",

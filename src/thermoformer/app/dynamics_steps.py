@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Float
 
 from .._validation import fail, positive_integer
-from ..dynamics import MeanField, Regime, Window, orbit_diagram, regime
-from ..dynamics.plan import Plan
-from ..dynamics.survey import survey
-from ..dynamics.window_lanes import MeanFieldLanes, WindowState, newest_entry
+from ..dynamics import MeanField, Regime, iterate, orbit_diagram, regime
 from ._turn import dynamics_turn
 from .dynamics_view import DynamicsChoice, exponents_of, model_of, start_of
 
@@ -32,43 +26,9 @@ VERDICT_STEPS, VERDICT_PERIOD, WAIT_SLICE = 20_000, 2_000, 320_000
 UNFINISHED = ("chaos", "hyperchaos", "undecided")
 
 
-class _ShownLanes(MeanFieldLanes):
-    """The map in lanes, looked at through the overlaps with v, q or k."""
-
-    role: str = eqx.field(static=True)
-
-    def observe(self, state: WindowState) -> Float[Array, "component lane"]:
-        """The overlaps of the newest token, head by head."""
-        shown = {"v": state.values, "k": state.keys}
-        overlaps = state.query if self.role == "q" else newest_entry(shown[self.role], state.slot)
-        return overlaps.reshape(-1, self.count)
-
-
-@dataclass(frozen=True, eq=False)
-class _ShownField(MeanField):
-    """The mean-field map with the overlaps of another role than o as its observables."""
-
-    role: str = "v"
-
-    @property
-    def observables(self) -> tuple[str, ...]:
-        return tuple(f"m_{self.role}[{number}]" for number in range(self.features.features * self.features.heads))
-
-    def lanes(self, parameters: Mapping[str, Any], state: Window, count: int = 1) -> MeanFieldLanes:
-        plain = super().lanes(parameters, state, count)
-        return _ShownLanes(
-            **{part.name: getattr(plain, part.name) for part in dataclasses.fields(plain)}, role=self.role
-        )
-
-
 def shown_model(choice: DynamicsChoice) -> MeanField:
     """The map of a choice, whose observables are the chosen magnetisation."""
-    model = model_of(choice)
-    if choice.role == "o":
-        return model
-    return _ShownField(
-        model.features, model.beta, model.gamma, model.epsilon, model.context, model.positions, role=choice.role
-    )
+    return dataclasses.replace(model_of(choice), observed=choice.role)
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +229,7 @@ def usual_lanes(model: MeanField) -> int:
 def work_of(model: MeanField) -> int:
     """About how many products a step with tangents takes."""
     features = model.features
-    return features.heads * features.features**2 * (features.classes + len(model.positions))
+    return features.heads * features.count**2 * (features.classes + len(model.positions))
 
 
 def diagram_for(choice: DynamicsChoice) -> DiagramStepper:
@@ -342,8 +302,7 @@ class Judgement:
         return 1.0 if self.done else self.steps / self.limit
 
     def _run_on(self, steps: int) -> None:
-        plan = Plan(steps, 0, blocks=0, pieces=1)
-        self._state = survey(self._model, [self._state], {}, plan).finals[0]
+        self._state = iterate(self._model, self._state, steps)
         self.steps += steps
         self._wait -= steps
 

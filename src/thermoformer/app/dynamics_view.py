@@ -11,7 +11,6 @@ import numpy as np
 
 from .._validation import fail, nonnegative_integer, nonnegative_number, one_of, positive_integer, real_array
 from ..dynamics import Features, MeanField, Orbit, Regime, Window, orbit, power_spectrum, regime
-from ..dynamics.positions import binary_positions
 from ._turn import dynamics_turn
 
 FEATURE_SETS, ROLES, CONTEXTS = ("paper", "random", "table"), ("o", "v", "q", "k"), (2, 4, 8, 16)
@@ -108,7 +107,7 @@ class DynamicsChoice:
     def components(self) -> int:
         """How many components the magnetisation has."""
         features = features_of(self)
-        return features.features * (1 if self.role == "o" else features.heads)
+        return features.count * (1 if self.role == "o" else features.heads)
 
     @property
     def symbol(self) -> str:
@@ -162,7 +161,7 @@ def features_from_table(table: Any, positional_bits: int = 2) -> Features:
 
     Example:
         >>> features = features_from_table([[1, -1, 1], [-1, -1, 1], [1, 1, -1], [-1, 1, 1]], positional_bits=1)
-        >>> features.features, features.positional_bits
+        >>> features.count, features.positional_bits
         (1, 1)
     """
     text = table if isinstance(table, str) else table_text(table, positional_bits)
@@ -174,7 +173,7 @@ def features_from_table(table: Any, positional_bits: int = 2) -> Features:
     features = Features.from_table(only_text(text))
     columns = 0 if features.fractions is None else len(features.fractions)
     for what, count, most in (
-        ("features", features.features, MOST_FEATURES),
+        ("features", features.count, MOST_FEATURES),
         ("semantic columns", columns, MOST_COLUMNS),
         ("positional bits", features.positional_bits, MOST_POSITIONAL_BITS),
         ("heads", features.heads, MOST_HEADS),
@@ -241,14 +240,14 @@ def model_of(choice: DynamicsChoice) -> MeanField:
     features, positions = features_of(choice), None
     # Without positional bits there is nothing to repeat.
     if 1 < (period := 2**features.positional_bits) < choice.context:
-        positions = np.tile(binary_positions(period, features.positional_bits), (choice.context // period, 1))
+        positions = np.tile(MeanField(features, 1.0, 1.0, 0.0).positions, (choice.context // period, 1))
     return MeanField(features, choice.beta, choice.gamma, choice.epsilon, choice.context, positions)
 
 
 def start_of(choice: DynamicsChoice) -> Window:
     """The window that the orbit begins from; it does not depend on β, so that a diagram has one start for all."""
     model = model_of(choice)
-    shape = (choice.context, model.features.features)
+    shape = (choice.context, model.features.count)
     return model.window(np.random.default_rng(choice.start).uniform(-0.5, 0.5, shape))
 
 
@@ -272,7 +271,7 @@ def _sizes(choice: DynamicsChoice) -> tuple[int, ...]:
     model = model_of(choice)
     features = model.features
     # Positions play no part where ε is 0, which makes another program.
-    return features.features, features.heads, features.classes, choice.context, len(model.positions), choice.epsilon > 0
+    return features.count, features.heads, features.classes, choice.context, len(model.positions), choice.epsilon > 0
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,7 @@ from .finite import FiniteNetwork, FiniteOrbit
 from .lyapunov import LyapunovSpectrum, kaplan_yorke_dimension, local_exponents, lyapunov_spectrum
 from .maps import DiscreteMap
 from .meanfield import MeanField, Window
-from .orbits import MapOrbit, Orbit, autocorrelation, orbit, orbit_statistics, power_spectrum
+from .orbits import MapOrbit, Orbit, autocorrelation, iterate, orbit, orbit_statistics, power_spectrum
 from .regimes import REGIMES, Lifetime, Regime, lifetime, regime
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "chaotic_intervals",
     "find_cycle",
     "intervals",
+    "iterate",
     "kaplan_yorke_dimension",
     "lifetime",
     "local_exponents",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,11 +12,10 @@ import numpy as np
 import scipy.optimize
 import xarray as xr
 from jax import lax
-from jaxtyping import Array, Complex, Float
+from jaxtyping import Array, Float
 
 from .._validation import fail, pair_of_numbers, positive_integer, positive_number, true_or_false
-from .lanes import Lanes
-from .maps import Map, as_map, check_names
+from .maps import Lanes, Map, as_map, check_names
 from .tangents import LOST, random_frame
 
 NEWTON_STEPS = 100
@@ -107,9 +106,9 @@ def find_cycle(model: Any, state: Any, period: int, *, throw: bool = True) -> Cy
     Arguments:
         model: a MeanField, a DiscreteMap or a step function.
         state: a start near the cycle.
-        period: steps to the return, and no fewer: a shorter cycle is not the answer. Where positions are read it is a
+        period: steps to the return, and no fewer: a shorter cycle is not the answer. If positions are read it is a
             multiple of the context.
-        throw: whether to raise `NoCycleError` where there is none; otherwise the result is none.
+        throw: whether to raise `NoCycleError` if there is none; otherwise the result is None.
 
     Example:
         >>> find_cycle(lambda x: 3.2 * x * (1 - x), 0.5, 2).multipliers.real.round(6).tolist()
@@ -118,23 +117,17 @@ def find_cycle(model: Any, state: Any, period: int, *, throw: bool = True) -> Cy
     model = as_map(model, state)
     true_or_false("throw", throw)
     try:
-        return _cycle(model, _root(model, state, period))
+        return _root(model, state, period).cycle
     except NoCycleError:
         if throw:
             raise
         return None
 
 
-@dataclass(frozen=True, eq=False)
-class _Root:
-    """A solution of the return equation.
+class _Root(NamedTuple):
+    """A solution x [coordinate] of the return equation, the same as a state of the map, and how far x is from itself.
 
-    Fields:
-        lanes: the map, in one lane.
-        x: [coordinate], where the cycle begins.
-        state: the same as a state of the map.
-        error: how far x is from itself after one period.
-        jacobian: [coordinate, from coordinate], of the return.
+    `jacobian` [coordinate, from coordinate] is that of the return.
     """
 
     lanes: Lanes
@@ -150,27 +143,36 @@ class _Root:
         multipliers = np.linalg.eigvals(self.jacobian)
         return complex(multipliers[np.argmax(np.abs(multipliers))])
 
+    @property
+    def cycle(self) -> Cycle:
+        """The cycle with all of its multipliers."""
+        state, jacobians = self.lanes.at(jnp.asarray(self.x[:, None])), []
+        for _ in range(self.period):
+            state, jacobian, _ = _followed(self.lanes, state, jnp.asarray(1))
+            jacobians.append(np.asarray(jacobian))
+        multipliers, exponents = _multipliers(np.stack(jacobians))
+        return Cycle(self.state, self.period, multipliers, self.error, exponents)
+
 
 def _root(model: Map, state: Any, period: int, *, isolated: bool = True) -> _Root:
-    """Solves for a return by Newton's method; raises `NoCycleError` where it finds none.
+    """Solves for a return by Newton's method; raises `NoCycleError` if it finds none.
 
     Arguments:
-        isolated: whether the solution must be certain. It cannot be where a multiplier is 1 within rounding.
+        isolated: whether the solution must be certain. It cannot be if a multiplier is 1 within rounding.
     """
     positive_integer("period", period)
-    state, _ = model.settled(state)
-    lanes = model.lanes({}, state)
+    lanes, lane_state = model.in_lanes([model.settled(state)[0]])
     if not bool(lanes.returns_count(jnp.asarray(period))):
         raise fail("period", period, "a multiple of the period of the positions")
-    x = np.asarray(lanes.coordinates(model.start(lanes, [state])))[:, 0]
-    before, error, jacobian = np.inf, np.inf, np.eye(len(x))
+    x = np.asarray(lanes.coordinates(lane_state))[:, 0]
+    before, error, jacobian, one = np.inf, np.inf, np.eye(len(x)), np.eye(len(x))
     for _ in range(NEWTON_STEPS):
         there, jacobian, size = _return(lanes, x, period)
         before, error = error, float(np.max(np.abs(there - x)))
         if not np.isfinite(error):
             break
-        # The pseudo-inverse takes the shortest way where a multiplier is 1.
-        step = np.linalg.lstsq(jacobian - np.eye(len(x)), there - x, rcond=None)[0]
+        # The pseudo-inverse takes the shortest way if a multiplier is 1.
+        step = np.linalg.lstsq(jacobian - one, there - x, rcond=None)[0]
         if error >= before / 2 and (
             _is_certain(lanes, x, period, step, jacobian, size)
             or (not isolated and error <= CRITICAL * size * max(1.0, np.linalg.norm(jacobian, 2)))
@@ -183,10 +185,8 @@ def _root(model: Map, state: Any, period: int, *, isolated: bool = True) -> _Roo
             return _Root(lanes, x, final, period, error, jacobian)
         x = x - step
     why = ""
-    if np.isfinite(error):
-        nearest = float(np.min(np.abs(np.linalg.eigvals(jacobian) - 1)))
-        if nearest < NEAR_ONE:
-            why = f": a multiplier is 1 within {nearest:.2g}, too close to tell a cycle from a near miss"
+    if np.isfinite(error) and (nearest := float(np.min(np.abs(np.linalg.eigvals(jacobian) - 1)))) < NEAR_ONE:
+        why = f": a multiplier is 1 within {nearest:.2g}, too close to tell a cycle from a near miss"
     raise NoCycleError(f"state: Newton's method found no cycle of period {period} near it (miss {error:.2g}){why}")
 
 
@@ -199,19 +199,9 @@ def _is_certain(lanes: Lanes, x: np.ndarray, period: int, step: np.ndarray, jaco
     left, singular, right = np.linalg.svd(jacobian - np.eye(len(x)))
     if not singular[-1] > 0 or np.max(np.abs(step)) > LAST_STEP * size:
         return False
-    # Where rounding moves the solution most.
-    shift = 2 * ROUNDING * size / singular[-1] * right[-1]
-    for offset in (-2 * step, shift, -shift):
-        _, other, _ = _return(lanes, x + offset, period)
-        change = (left.T @ (other - jacobian)) / singular[:, None]
-        if not np.linalg.norm(change, 2) < CHANGE:
-            return False
-    return True
-
-
-def _cycle(model: Map, root: _Root) -> Cycle:
-    multipliers, exponents = _multipliers(_jacobians(root.lanes, root.x, root.period))
-    return Cycle(root.state, root.period, multipliers, root.error, exponents)
+    shift = 2 * ROUNDING * size / singular[-1] * right[-1]  # where rounding moves the solution most
+    changes = (_return(lanes, x + offset, period)[1] - jacobian for offset in (-2 * step, shift, -shift))
+    return all(np.linalg.norm((left.T @ change) / singular[:, None], 2) < CHANGE for change in changes)
 
 
 def bifurcation_point(
@@ -250,21 +240,18 @@ def bifurcation_point(
     if ends[0] * ends[1] > 0:
         got = f"{bracket}, where the largest |multiplier| is {ends[0] + 1:.6g} and {ends[1] + 1:.6g}"
         raise fail("bracket", got, "one end with a stable and one with an unstable cycle")
-    value = scipy.optimize.root_scalar(growth, bracket=(low, high), method="brentq", xtol=tolerance, rtol=1e-15).root
-    value = float(value)
+    found = scipy.optimize.root_scalar(growth, bracket=(low, high), method="brentq", xtol=tolerance, rtol=1e-15)
+    value = float(found.root)
     growth(value)
     critical = known[value].growth
-    if abs(critical.imag) > COMPLEX:
-        kind = "Neimark–Sacker"
-    else:
-        kind = "period doubling" if critical.real < 0 else "fold or branching"
-    return Bifurcation(parameter, value, kind, _cycle(model, known[value]))
+    kind = "period doubling" if critical.real < 0 else "fold or branching"
+    kind = "Neimark–Sacker" if abs(critical.imag) > COMPLEX else kind
+    return Bifurcation(parameter, value, kind, known[value].cycle)
 
 
 def _walk(model: Map, root: _Root, parameter: str, here: float, there: float, isolated: bool) -> _Root:
     """The cycle at another value, by smaller steps where one is too long."""
-    pieces = 1
-    while pieces <= 64:
+    for pieces in 2 ** np.arange(7):
         found = root
         try:
             for value in np.linspace(here, there, pieces + 1)[1:]:
@@ -272,25 +259,21 @@ def _walk(model: Map, root: _Root, parameter: str, here: float, there: float, is
                 found = _root(changed, found.state, root.period, isolated=isolated)
             return found
         except NoCycleError:
-            pieces *= 2
-    raise NoCycleError(
-        f"bracket: the cycle of period {root.period} ends, or meets a shorter one, before {parameter} = {there:.8g}"
-    )
-
-
-def _shorter_period(
-    lanes: Lanes, x: np.ndarray, period: int, jacobian: np.ndarray, rounding: float, size: float
-) -> int | None:
-    """The part of the period after which the state is back already, if there is one."""
-    # How far a state that returns so well can be from the cycle.
-    reach = rounding * np.linalg.norm(np.linalg.pinv(jacobian - np.eye(len(x))), 2)
-    for part in (number for number in range(1, period // 2 + 1) if period % number == 0):
-        if not bool(lanes.returns_count(jnp.asarray(part))):
             continue
-        there, slope, _ = _return(lanes, x, part)
-        within = rounding + reach * np.linalg.norm(slope - np.eye(len(x)), 2)
-        if np.max(np.abs(there - x)) <= min(10 * within, SHORTER * size):
-            return part
+    end = f"the cycle of period {root.period} ends, or meets a shorter one, before {parameter} = {there:.8g}"
+    raise NoCycleError(f"bracket: {end}")
+
+
+def _shorter_period(lanes: Lanes, x: np.ndarray, period: int, jacobian: Any, rounding: float, size: float) -> Any:
+    """The part of the period after which the state is back already, if there is one."""
+    # How far a state that returns this well can be from the cycle.
+    reach = rounding * np.linalg.norm(np.linalg.pinv(jacobian - np.eye(len(x))), 2)
+    for part in range(1, period // 2 + 1):
+        if period % part == 0 and bool(lanes.returns_count(jnp.asarray(part))):
+            there, slope, _ = _return(lanes, x, part)
+            within = rounding + reach * np.linalg.norm(slope - np.eye(len(x)), 2)
+            if np.max(np.abs(there - x)) <= min(10 * within, SHORTER * size):
+                return part
     return None
 
 
@@ -300,47 +283,30 @@ def _return(lanes: Lanes, x: np.ndarray, period: int) -> tuple[np.ndarray, np.nd
     return np.asarray(lanes.coordinates(state))[:, 0], np.asarray(jacobian), float(size)
 
 
-def _jacobians(lanes: Lanes, x: np.ndarray, period: int) -> np.ndarray:
-    """The Jacobian of every step of a cycle, [step, coordinate, from coordinate]."""
-    state, jacobians = lanes.at(jnp.asarray(x[:, None])), []
-    for _ in range(period):
-        state, jacobian, _ = _followed(lanes, state, jnp.asarray(1))
-        jacobians.append(np.asarray(jacobian))
-    return np.stack(jacobians)
-
-
 @eqx.filter_jit
 def _followed(lanes: Lanes, state: Any, steps: Array) -> tuple[Any, Array, Array]:
     """The state some steps later, the Jacobian in the order of the coordinates, and the largest coordinate between."""
 
-    def one(_: Array, carry: tuple) -> tuple:
-        prepared, columns, size = carry
-        linear = lanes.linearise(prepared)
-        after = lanes.advance(prepared, linear)
-        return after, lanes.push(linear, columns), jnp.maximum(size, largest(lanes.bare(after)))
+    def one(_: Array, carry: Any) -> Any:
+        linear, columns, size = carry
+        after = lanes.advance(linear)
+        return after, lanes.push(linear, columns), jnp.maximum(size, largest(after.state))
 
     def largest(state: Any) -> Array:
         return jnp.max(jnp.abs(lanes.coordinates(state)))
 
     columns = lanes.columns(state, jnp.eye(len(lanes.coordinates(state))))
-    prepared, columns, size = lax.fori_loop(0, steps, one, (lanes.prepare(state), columns, largest(state)))
-    state = lanes.bare(prepared)
-    return state, jax.vmap(lambda column: lanes.in_order(state, column))(columns)[..., 0].T, size
+    linear, columns, size = lax.fori_loop(0, steps, one, (lanes.linearise(state), columns, largest(state)))
+    jacobian = jax.vmap(lambda column: lanes.in_order(linear.state, column))(columns)
+    return linear.state, jacobian[..., 0].T, size
 
 
-def _multipliers(
-    jacobians: Float[np.ndarray, "step coordinate other"],
-) -> tuple[Complex[np.ndarray, " multiplier"], Float[np.ndarray, " multiplier"]]:
+def _multipliers(jacobians: Float[np.ndarray, "step coordinate other"]) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues of a product of Jacobians, and the logarithms of their moduli per step, largest first.
 
     The product itself has only those multipliers that are above rounding error of the largest. QR factors of the single
     steps, over several turns around the cycle, have the small ones as well. Two rules tell what is lost: that of
     `orthonormalise`, and whether Jacobians that are rounded otherwise give another value.
-
-    Example:
-        >>> steep = np.diag([1.0, 1e-12])
-        >>> [f"{multiplier.real:.6g}" for multiplier in _multipliers(np.stack([steep, steep]))[0]]
-        ['1', '1e-24']
     """
     steps, size = jacobians.shape[:2]
     noise = np.random.default_rng(0).normal(size=(ROUNDED_AGAIN, *jacobians.shape))
@@ -358,21 +324,17 @@ def _multipliers(
                 left = np.abs(np.diagonal(triangle, axis1=1, axis2=2))
                 lost |= left <= LOST * np.linalg.norm(columns, axis=1)
     turned = np.swapaxes(first, 1, 2) @ units
-    logarithms, phases = map(
-        np.stack,
-        zip(*(_eigenvalues(one, [part[copy] for part in triangles]) for copy, one in enumerate(turned)), strict=True),
-    )
+    found = [_eigenvalues(one, [part[copy] for part in triangles]) for copy, one in enumerate(turned)]
+    logarithms, phases = np.stack([one[0] for one in found]), found[0][1]
     with np.errstate(invalid="ignore"):  # −inf less −inf
         changed = ~(np.abs(logarithms - logarithms[0]).max(axis=0) < UNCERTAIN)
     # What is not larger than a lost one is lost as well.
     lost_first = np.maximum.accumulate(changed | lost.any(axis=0))
     exponents = np.where(lost_first, -np.inf, logarithms[0] / steps)
-    return np.where(lost_first, 0.0, phases[0] * np.exp(steps * exponents)), exponents
+    return np.where(lost_first, 0.0, phases * np.exp(steps * exponents)), exponents
 
 
-def _eigenvalues(
-    turned: Float[np.ndarray, "coordinate coordinate"], triangles: list[np.ndarray]
-) -> tuple[Float[np.ndarray, " multiplier"], Complex[np.ndarray, " multiplier"]]:
+def _eigenvalues(turned: np.ndarray, triangles: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues of turned · triangles[-1] ⋯ triangles[0]: logarithms of the moduli, largest first, and phases.
 
     Directions with close moduli, such as those of a complex pair, are not parted: they form a block of `turned`, which

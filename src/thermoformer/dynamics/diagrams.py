@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from .._validation import fail, nonnegative_integer, one_of, positive_number, real_array
-from .lyapunov import check_steps, exponent_count, mean_and_error, quick_interval
+from .._validation import fail, nonnegative_integer, one_of, real_array
+from .engine import Density, Plan, Report, Returns, Tally, check_steps, joined, survey, unbounded
 from .maps import Map, as_map, check_names
 from .meanfield import Window
-from .orbits import density_of
-from .plan import Plan, Survey
-from .regimes import CHAOS, REGIMES, UNDECIDED, classify, on_torus
-from .survey import Report, survey
+from .regimes import CHAOS, REGIMES, UNDECIDED, classify
+from .tangents import exponents_of
 
-# Looks at a few points find the range of the shown observable, where none is given.
+# Looks at a few points find the range of the shown observable, if none is given.
 PILOT_POINTS, PILOT_TRANSIENT, PILOT_STEPS = 128, 1000, 400
-FOLLOW = ("start", "up", "down", "both")
 
 
 def orbit_diagram(
@@ -50,15 +47,15 @@ def orbit_diagram(
         state: where every orbit begins; several Windows make an axis `start`.
         parameter, values: what varies, and its values [value].
         steps, transient: steps that count, and steps before.
-        k: leading exponents; 0 for none, all where absent. The usual two are one where the map has one.
+        k: leading exponents; 0 for none, None for all. The default is 1 for a map with one exponent.
         show: number of the observable that is shown: the feature of m_o, or the coordinate.
-        bins, limits: of its density; the range is found by a look at some points where absent.
+        bins, limits: of its density; by default the range is found by a short look at some points.
         section: (number, tolerance): a second density, of those points where another observable is that close to 0.
         follow: "start" begins everywhere at the state. "up" and "down" begin where the orbit of the neighbouring value
             ended, in ascending or descending order, and "both" makes an axis `direction`: hysteresis shows.
         longest_period, tolerance: as in `regime`; 0 seeks no returns.
-        batch: values at a time; chosen by cache or memory where absent.
-        devices: devices that share the work; the first one where absent.
+        batch: values at a time; chosen by cache or memory by default.
+        devices: devices that share the work; the first one by default.
         progress: called as progress(done, total, message).
 
     Returns:
@@ -70,31 +67,21 @@ def orbit_diagram(
         >>> found.period.values.tolist()
         [2, 4, 0]
     """
-    values = _axis(parameter, values)
-    one_of("follow", follow, FOLLOW)
-    starts = _states(state)
-    model = as_map(model, starts[0], {parameter: float(values[0])})
-    check_names("parameter", {parameter: 0}, model.parameters)
-    _check_ends(model, {parameter: values})
-    settled = [model.settled(start)[0] for start in starts]
+    one_of("follow", follow, ("start", "up", "down", "both"))
+    model, states, axes = _checked(model, state, {parameter: values}, "parameter")
     plan = _plan(model, steps, transient, k, longest_period, tolerance)
-    range_given = _limits(model, settled, {parameter: values}, show) if limits is None else limits
-    density = density_of(model, show, bins, range_given, _section(section))
-    plan = Plan(**{**vars(plan), "density": density})
-    coordinates = {parameter: (parameter, values)}
+    Density.of(model, show, 1, (0.0, 1.0))  # checks the number before any orbit
+    limits = _limits(model, states[0], axes, show) if limits is None else limits
+    density = Density.of(model, show, bins, limits, section)
+    plan = dataclasses.replace(plan, recorders=(Tally(), density))
     if follow == "start":
-        points = {parameter: np.tile(values, len(settled))}
-        chosen = [state for state in settled for _ in values] if len(settled) > 1 else settled
-        given = {"batch": batch, "devices": devices, "progress": progress}
-        found = survey(model, chosen, points, plan, **given)
-        shape = (len(settled), len(values))
-        dataset = _dataset(model, found, plan, shape, ("start", parameter), coordinates)
+        dataset = _grid(model, states, axes, plan, batch=batch, devices=devices, progress=progress)
+    elif len(states) > 1:
+        raise fail("state", f"{len(states)} starts", "one start if a diagram follows its neighbours")
     else:
         directions = ("up", "down") if follow == "both" else (follow,)
-        if len(settled) > 1:
-            raise fail("state", f"{len(settled)} starts", "one start where a diagram follows its neighbours")
-        dataset = _followed(model, settled[0], parameter, values, plan, directions, progress)
-    return _tidy(dataset, model, {"parameter": parameter, "observable": model.observables[show]})
+        dataset = _followed(model, states[0], axes, plan, directions, progress)
+    return dataset.assign_attrs(parameter=parameter, observable=model.observables[show])
 
 
 def phase_diagram(
@@ -132,24 +119,11 @@ def phase_diagram(
     """
     if not isinstance(grid, Mapping) or not grid:
         raise fail("grid", repr(grid), "values by name of parameter, as in {'beta': [...], 'gamma': [...]}")
-    axes = {str(name): _axis(str(name), values) for name, values in grid.items()}
-    starts = _states(state)
-    model = as_map(model, starts[0], {name: float(values[0]) for name, values in axes.items()})
-    check_names("grid", axes, model.parameters)
-    _check_ends(model, axes)
-    settled = [model.settled(start)[0] for start in starts]
+    model, states, axes = _checked(model, state, grid, "grid")
     plan = _plan(model, steps, transient, k, longest_period, tolerance)
-    if not plan.exponents:
+    if plan.exponents is None:
         raise fail("k", k, "1 or more: regimes need the leading exponent")
-    mesh = [part.ravel() for part in np.meshgrid(*axes.values(), indexing="ij")]
-    points = {name: np.tile(part, len(settled)) for name, part in zip(axes, mesh, strict=True)}
-    count = len(mesh[0])
-    chosen = [state for state in settled for _ in range(count)] if len(settled) > 1 else settled
-    found = survey(model, chosen, points, plan, batch=batch, devices=devices, progress=progress)
-    shape = (len(settled), *(len(values) for values in axes.values()))
-    coordinates = {name: (name, values) for name, values in axes.items()}
-    dataset = _dataset(model, found, plan, shape, ("start", *axes), coordinates)
-    return _tidy(dataset, model, {})
+    return _grid(model, states, axes, plan, batch=batch, devices=devices, progress=progress)
 
 
 def attractors(
@@ -177,16 +151,12 @@ def attractors(
         >>> found.average.values.ravel().round(3).tolist()
         [-1.0, 1.0, 1.0]
     """
-    if not hasattr(states, "__len__"):
-        raise fail("states", type(states).__name__, "a list of starts")
-    if len(states) == 0:
-        raise fail("states", "nothing", "one start or more")
+    if not hasattr(states, "__len__") or not len(states):
+        raise fail("states", "nothing" if hasattr(states, "__len__") else type(states).__name__, "a list of starts")
     model = as_map(model, states[0])
     plan = _plan(model, steps, transient, k, longest_period, tolerance)
     settled = [model.settled(start)[0] for start in states]
-    found = survey(model, settled, {}, plan, progress=progress)
-    dataset = _dataset(model, found, plan, (len(settled),), ("start",), {})
-    return _described(dataset, model, {})
+    return _dataset(model, survey(model, settled, plan, progress=progress), plan, {"start": len(settled)}, {})
 
 
 def regime_names(dataset: xr.Dataset) -> xr.DataArray:
@@ -216,8 +186,8 @@ def intervals(values: Any, inside: Any) -> list[tuple[float, float]]:
     if (np.diff(values) < 0).any():
         raise fail("values", "numbers that fall", "numbers [value] that rise")
     if inside.dtype != bool or inside.shape != values.shape:
-        got = f"{inside.dtype} of shape {inside.shape}"
-        raise fail("inside", got, f"True or False for each of the {len(values)} values")
+        expected = f"True or False for each of the {len(values)} values"
+        raise fail("inside", f"{inside.dtype} of shape {inside.shape}", expected)
     edges = np.diff(np.concatenate([[False], inside, [False]]).astype(int))
     first, last = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
     return [(float(values[low]), float(values[high])) for low, high in zip(first, last, strict=True)]
@@ -233,75 +203,73 @@ def chaotic_intervals(dataset: xr.Dataset) -> list[tuple[float, float]]:
     return intervals(dataset[parameter].values, (dataset.regime == CHAOS).values)
 
 
+def _checked(model: Any, state: Any, grid: Mapping[str, Any], argument: str) -> tuple[Map, list[Any], dict[str, Any]]:
+    """The map, its settled starts, and the values [value] of every parameter of a grid."""
+    axes = {str(name): real_array(str(name), values) for name, values in grid.items()}
+    for name, values in axes.items():
+        if values.ndim != 1:
+            raise fail(name, f"shape {values.shape}", "values along one axis")
+    # Several starts are a list of windows; anything else is one start.
+    several = isinstance(state, Sequence) and len(state) and all(isinstance(one, Window) for one in state)
+    starts = list(state) if several else [state]
+    model = as_map(model, starts[0], {name: float(values[0]) for name, values in axes.items()})
+    check_names(argument, axes, model.parameters)
+    for name, values in axes.items():  # the model refuses parameters out of its bounds
+        for end in (values.min(), values.max()):
+            model.replace(**{name: float(end)})
+    return model, [model.settled(start)[0] for start in starts], axes
+
+
+def _plan(model: Map, steps: int, transient: int, k: int | None, longest_period: int, tolerance: float) -> Plan:
+    check_steps(steps, transient)
+    returns = Returns.of(longest_period, tolerance)
+    if k is not None and nonnegative_integer("k", k) == 2 and model.dimension == 1:
+        k = 1  # the default is for maps with one exponent as well
+    exponents = None if k == 0 else exponents_of(model.dimension, k, quick=True)
+    return Plan(transient, steps, exponents, returns=returns)
+
+
+def _limits(model: Map, state: Any, axes: Mapping[str, np.ndarray], show: int) -> tuple[float, float]:
+    """A range that holds the shown observable at some of the points, with a margin."""
+    (name, values), *_ = axes.items()
+    some = values[np.unique(np.linspace(0, len(values) - 1, PILOT_POINTS).astype(int))]
+    found = survey(model, [state], Plan(PILOT_TRANSIENT, PILOT_STEPS, blocks=1, pieces=1), {name: some})
+    low, high = float(np.nanmin(found["lowest"][:, show])), float(np.nanmax(found["highest"][:, show]))
+    if not np.isfinite([low, high]).all():
+        raise unbounded(", or limits")
+    margin = 0.03 * (high - low) or 0.5
+    return low - margin, high + margin
+
+
+def _grid(model: Map, states: list[Any], axes: Mapping[str, np.ndarray], plan: Plan, **given: Any) -> xr.Dataset:
+    """Every point of a grid from every start; one start makes no axis."""
+    mesh = [part.ravel() for part in np.meshgrid(*axes.values(), indexing="ij")]
+    points = {name: np.tile(part, len(states)) for name, part in zip(axes, mesh, strict=True)}
+    chosen = [state for state in states for _ in mesh[0]] if len(states) > 1 else states
+    found = survey(model, chosen, plan, points, **given)
+    starts = {"start": len(states)} if len(states) > 1 else {}
+    return _dataset(model, found, plan, starts | {name: len(values) for name, values in axes.items()}, axes)
+
+
 def _followed(
-    model: Map,
-    state: Any,
-    parameter: str,
-    values: np.ndarray,
-    plan: Plan,
-    directions: tuple[str, ...],
-    progress: Report | None,
+    model: Map, state: Any, axes: Mapping[str, Any], plan: Plan, directions: Sequence[str], progress: Report | None
 ) -> xr.Dataset:
     """Each value from where its neighbour ended; the directions run beside each other."""
+    ((parameter, values),) = axes.items()
     order = np.argsort(values, kind="stable")
-    orders = [order if direction == "up" else order[::-1] for direction in directions]
-    states = [state for _ in directions]
-    plan = Plan(**{**vars(plan), "pieces": 1, "blocks": min(plan.blocks, 5)})
-    parts: list[list[Survey]] = [[] for _ in directions]
-    for step in range(len(values)):
+    orders = np.stack([order if direction == "up" else order[::-1] for direction in directions], axis=1)
+    plan = dataclasses.replace(plan, pieces=1, blocks=min(plan.blocks, 5))
+    states, parts = [state for _ in directions], []
+    for step, here in enumerate(values[orders]):
         if progress is not None:
-            progress(step, len(values), f"{parameter} = {values[orders[0][step]]:.6g}")
-        here = np.array([values[one[step]] for one in orders])
-        found = survey(model, states, {parameter: here}, plan, batch=len(directions))
-        states = found.finals
-        for number, part in enumerate(parts):
-            part.append(found.part(slice(number, number + 1)))
-    coordinates = {parameter: (parameter, values)}
+            progress(step, len(values), f"{parameter} = {here[0]:.6g}")
+        parts.append(survey(model, states, plan, {parameter: here}, batch=len(directions)))
+        states = parts[-1]["finals"]
     rows: list[xr.Dataset] = []
-    for part, one in zip(parts, orders, strict=True):
-        back = np.argsort(one)
-        joined = Survey.joined([part[number] for number in back])
-        rows.append(_dataset(model, joined, plan, (len(values),), (parameter,), coordinates))
+    for number, one in enumerate(orders.T):
+        ordered = [{name: value[number : number + 1] for name, value in parts[at].items()} for at in np.argsort(one)]
+        rows.append(_dataset(model, joined(ordered), plan, {parameter: len(values)}, axes))
     return xr.concat(rows, xr.Variable("direction", list(directions)))
-
-
-def _dataset(
-    model: Map, found: Survey, plan: Plan, shape: tuple[int, ...], axes: tuple[str, ...], coordinates: Mapping[str, Any]
-) -> xr.Dataset:
-    """The survey as a Dataset with these axes."""
-
-    def variable(values: np.ndarray, *more: str) -> tuple[tuple[str, ...], np.ndarray]:
-        return (*axes, *more), values.reshape(shape + values.shape[1:])
-
-    names = ("average", "deviation", "lowest", "highest")
-    variables = {name: variable(getattr(found, name), "observable") for name in names}
-    where: dict[str, Any] = {**coordinates, "observable": list(model.observables)}
-    if plan.exponents:
-        exponents, errors = mean_and_error(found)
-        variables |= {"exponents": variable(exponents, "exponent"), "errors": variable(errors, "exponent")}
-        variables |= {"lost": variable(found.lost, "exponent")}
-        where["exponent"] = np.arange(1, plan.exponents + 1)
-        if plan.longest_period:
-            code, _, _ = classify(exponents, errors, found.period, plan.steps, on_torus(found))
-            code = np.where(found.finite, code, UNDECIDED)
-            variables["regime"] = variable(code.astype(np.int8))
-    if plan.longest_period:
-        variables["period"] = variable(found.period)
-    if plan.density is not None:
-        edges = np.linspace(plan.density.low, plan.density.high, plan.density.bins + 1)
-        where["value"] = (edges[1:] + edges[:-1]) / 2
-        variables["density"] = variable(found.density, "value")
-        if plan.density.section is not None:
-            variables["section_density"] = variable(found.section, "value")
-    attributes = {"steps": plan.steps, "transient": plan.transient}
-    return xr.Dataset(variables, where, attributes)
-
-
-def _tidy(dataset: xr.Dataset, model: Map, attributes: Mapping[str, Any]) -> xr.Dataset:
-    """Without an axis of one start."""
-    if dataset.sizes.get("start") == 1:
-        dataset = dataset.isel(start=0)
-    return _described(dataset, model, attributes)
 
 
 _LONG_NAMES = {
@@ -317,79 +285,36 @@ _LONG_NAMES = {
     "lowest": "lowest value on the orbit",
     "highest": "highest value on the orbit",
 }
+_LAST_AXIS: dict[str, str] = dict.fromkeys(("average", "deviation", "lowest", "highest"), "observable")
+_LAST_AXIS |= dict.fromkeys(("exponents", "errors", "lost"), "exponent")
+_LAST_AXIS |= dict.fromkeys(("density", "section_density"), "value")
 
 
-def _described(dataset: xr.Dataset, model: Map, attributes: Mapping[str, Any]) -> xr.Dataset:
-    for name, variable in dataset.data_vars.items():
-        variable.attrs["long_name"] = _LONG_NAMES[str(name)]
+def _dataset(
+    model: Map, found: dict[str, Any], plan: Plan, sizes: Mapping[str, int], coordinates: Mapping[str, Any]
+) -> xr.Dataset:
+    """The survey as a Dataset with axes of these sizes."""
+    values, where = dict(found), {**coordinates, "observable": list(model.observables)}
+    if plan.exponents is not None:
+        where["exponent"] = np.arange(1, plan.exponents.count + 1)
+        if "period" in values:
+            values["regime"] = np.where(found["finite"], classify(found, plan.steps)[0], UNDECIDED).astype(np.int8)
+    where |= dict(("value", one.middles) for one in plan.recorders if isinstance(one, Density))
+    variables = {}
+    for name, words in _LONG_NAMES.items():
+        if name in values:
+            axes = (*sizes, *([_LAST_AXIS[name]] if name in _LAST_AXIS else []))
+            array = values[name].reshape(*sizes.values(), *values[name].shape[1:])
+            variables[name] = (axes, array, {"long_name": words})
+    kept = {f"model_{name}": value for name, value in model.parameters.items() if name not in coordinates}
+    dataset = xr.Dataset(variables, where, {"steps": plan.steps, "transient": plan.transient, **kept})
     if "regime" in dataset:
-        names = [name.replace(" ", "_") for name in REGIMES]
-        flags = {"flag_values": np.arange(len(REGIMES), dtype=np.int8), "flag_meanings": " ".join(names)}
-        dataset.regime.attrs.update(flags)
-    kept = {f"model_{name}": value for name, value in model.parameters.items() if name not in dataset.coords}
-    return dataset.assign_attrs(kept | dict(attributes))
-
-
-def _plan(model: Map, steps: int, transient: int, k: int | None, longest_period: int, tolerance: float) -> Plan:
-    check_steps(steps, transient)
-    nonnegative_integer("longest_period", longest_period)
-    positive_number("tolerance", tolerance)
-    if k is not None:
-        nonnegative_integer("k", k)
-    # The usual two are asked of maps with one exponent as well.
-    count = 0 if k == 0 else exponent_count(None if k == 2 and model.dimension == 1 else k, model.dimension)
-    every = quick_interval(count, model.dimension) if count else 1
-    blocks = min(20, max(steps // every, 1))
-    return Plan(transient, steps, count, every, blocks, longest_period=longest_period, tolerance=float(tolerance))
-
-
-def _limits(model: Map, states: Sequence[Any], parameters: Mapping[str, np.ndarray], show: int) -> tuple[float, float]:
-    """A range that holds the shown observable at some of the points, with a margin."""
-    density_of(model, show, 1, (0.0, 1.0))  # checks the number
-    (name, values), *_ = parameters.items()
-    some = values[np.unique(np.linspace(0, len(values) - 1, PILOT_POINTS).astype(int))]
-    found = survey(model, states[:1], {name: some}, Plan(PILOT_TRANSIENT, PILOT_STEPS, blocks=1, pieces=1))
-    low, high = float(np.nanmin(found.lowest[:, show])), float(np.nanmax(found.highest[:, show]))
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise fail("state", "orbits that leave every bound", "a start from which orbits stay finite, or limits")
-    margin = 0.03 * (high - low) or 0.5
-    return low - margin, high + margin
-
-
-def _section(section: Any) -> tuple[int, float] | None:
-    if section is None:
-        return None
-    try:
-        number, near = section
-    except (TypeError, ValueError) as error:
-        raise fail("section", repr(section), "a pair: number of an observable, tolerance") from error
-    if not float(real_array("section", near, ())) > 0:
-        raise fail("section", repr(section), "a tolerance above 0")
-    return number, float(near)
-
-
-def _axis(name: str, values: Any) -> np.ndarray:
-    values = real_array(name, values)
-    if values.ndim != 1:
-        raise fail(name, f"shape {values.shape}", "values along one axis")
-    return values
-
-
-def _check_ends(model: Map, axes: Mapping[str, np.ndarray]) -> None:
-    """Refuses parameters out of the model's bounds, as the model itself does."""
-    for name, values in axes.items():
-        for end in (values.min(), values.max()):
-            model.replace(**{name: float(end)})
+        meanings = " ".join(name.replace(" ", "_") for name in REGIMES)
+        dataset.regime.attrs |= {"flag_values": np.arange(len(REGIMES), dtype=np.int8), "flag_meanings": meanings}
+    return dataset
 
 
 def _check_diagram(dataset: Any) -> None:
     if not isinstance(dataset, xr.Dataset) or "regime" not in dataset:
         got = "a Dataset without regimes" if isinstance(dataset, xr.Dataset) else type(dataset).__name__
         raise fail("dataset", got, "a diagram with regimes, as of orbit_diagram or phase_diagram")
-
-
-def _states(state: Any) -> list[Any]:
-    """Several starts are a list of windows; anything else is one start."""
-    if isinstance(state, Sequence) and len(state) and all(isinstance(one, Window) for one in state):
-        return list(state)
-    return [state]

@@ -7,6 +7,7 @@ are several heads), `semantic_bits`, `positional_bits` and, if the columns stand
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,26 +25,30 @@ _SIGNS = {"+": 1.0, "-": -1.0, "−": -1.0}
 
 def split_patterns(path: str | Path, arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Semantic and positional parts of `pattern_{role}`, cut at `semantic_bits`."""
-    needed = [f"pattern_{role}" for role in ROLES] + ["semantic_bits"]
-    if missing := [name for name in needed if name not in arrays]:
-        raise fail("path", f"{str(path)!r} without {', '.join(missing)}", "the arrays " + ", ".join(needed))
+    (patterns,) = named_by_role(path, arrays, "pattern", also=("semantic_bits",))
     semantic_bits = arrays["semantic_bits"]
     if semantic_bits.shape != () or semantic_bits.dtype.kind not in "iu" or semantic_bits < 1:
         raise fail("semantic_bits", f"{semantic_bits!r} in {str(path)!r}", "one whole number, 1 or more")
     semantic, positional = {}, {}
-    for role in ROLES:
-        pattern = arrays[f"pattern_{role}"]
+    for role, pattern in patterns.items():
         if pattern.ndim not in (2, 3) or pattern.shape[-1] < semantic_bits:
-            raise fail(
-                f"pattern_{role}",
-                f"shape {pattern.shape} in {str(path)!r}",
-                f"[feature, {semantic_bits} semantic bits and positional bits], perhaps with heads first",
-            )
+            expected = f"[feature, {semantic_bits} semantic bits and positional bits], perhaps with heads first"
+            raise fail(f"pattern_{role}", f"shape {pattern.shape} in {str(path)!r}", expected)
         semantic[role], positional[role] = np.split(pattern, [int(semantic_bits)], axis=-1)
     bits, named = positional["o"].shape[-1], arrays.get("positional_bits")
     if named is not None and (named.shape != () or named.dtype.kind not in "iu" or named != bits):
         raise fail("positional_bits", f"{named!r} in {str(path)!r}", f"{bits}, as in pattern_o")
     return semantic, positional
+
+
+def named_by_role(
+    path: str | Path, arrays: Mapping[str, np.ndarray], *kinds: str, also: tuple[str, ...] = ()
+) -> list[dict[str, np.ndarray]]:
+    """The arrays `{kind}_{role}` of an archive by role, for each kind."""
+    needed = [*(f"{kind}_{role}" for kind in kinds for role in ROLES), *also]
+    if missing := [name for name in needed if name not in arrays]:
+        raise fail("path", f"{str(path)!r} without {', '.join(missing)}", "the arrays " + ", ".join(needed))
+    return [{role: arrays[f"{kind}_{role}"] for role in ROLES} for kind in kinds]
 
 
 def _text_of(path: Path) -> str:
@@ -70,21 +75,15 @@ def read_table(table: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         if not (content := line.split("#")[0].strip()):
             continue
         name, _, signs = content.partition(" ")
-        head = name[1:] or "1"
-        if (
-            name[0] not in ROLES
-            or not head.isascii()
-            or not head.isdigit()
-            or len(head) > 9
-            or int(head) < 1
-            or (name[0] == "o" and head != "1")
-        ):
+        known = re.fullmatch("o1?|[vqk][0-9]{0,9}", name)
+        head = int(name[1:] or 1) if known else 0
+        if head < 1:
             raise fail(f"table, line {number}", repr(name), "a role o, v, q or k, for v, q, k perhaps with a head: v2")
         semantic, bar, positional = signs.replace(" ", "").partition("|")
         if not semantic or set(semantic + positional) - set(_SIGNS) or (bar and not positional):
             raise fail(f"table, line {number}", repr(signs.strip()), "signs + and -, perhaps | and more signs")
         row = [_SIGNS[sign] for sign in semantic], [_SIGNS[sign] for sign in positional]
-        rows[name[0]].setdefault(int(head), []).append(row)
+        rows[name[0]].setdefault(head, []).append(row)
     for role, heads in rows.items():
         if sorted(heads) != list(range(1, len(heads) + 1)) or not heads:
             raise fail("table", f"heads {sorted(heads)} of role {role}", "every role, its heads counted from 1")

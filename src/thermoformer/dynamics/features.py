@@ -6,29 +6,42 @@ bits of a token. The mean-field map needs the patterns as site classes only; the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from math import lcm
 from pathlib import Path
 from typing import Any, Self
 
+import equinox as eqx
+import jax
 import numpy as np
 import xarray as xr
 
 from .._files import npz_bytes, read_npz, write_safely
-from .._keys import KeyLike
-from .._validation import fail, positive_integer, real_array
-from . import _feature_checks as checks
-from . import feature_files, joint_classes, site_classes
-from .feature_sets import FeatureSets
-from .joint_classes import JointClasses
-from .site_classes import ROLES, Arrays, role_shape
+from .._keys import KeyLike, as_key, numpy_generator
+from .._validation import fail, nonnegative_integer, one_number, positive_integer, positive_number, real_array, traced
+from . import feature_files, site_classes
+from .site_classes import LARGEST_FEATURES, ROLES, Arrays, JointClasses, all_signs, odd_subsets, role_shape
+
+# Dynamics §2, the paper's features: three semantic segments, then two positional bits.
+PAPER_TABLE = """
+o -++|--
+o -+-|+-
+o +++|++
+v -+-|--
+v --+|+-
+v -++|-+
+q +--|+-
+q ---|++
+q +-+|--
+k ---|--
+k --+|--
+k -+-|-+
+"""
 
 
-@dataclass(frozen=True, eq=False)
-class Features(FeatureSets):
-    """Features of the four roles; made by a `from_...` constructor or one of those in `FeatureSets`.
+class Features(eqx.Module):
+    """Features of the four roles; made by one of the constructors below.
 
     Fields (float64, read-only):
         signs: site classes of the o patterns up to their overall sign, first entry +1, [class, feature].
@@ -41,26 +54,24 @@ class Features(FeatureSets):
 
     Example:
         >>> features = Features.paper()
-        >>> features.features, features.heads, features.positional_bits, features.classes
+        >>> features.count, features.heads, features.positional_bits, features.classes
         (3, 1, 2, 3)
         >>> features.signs.astype(int).tolist()
         [[1, -1, 1], [1, 1, -1], [1, 1, 1]]
     """
 
     signs: np.ndarray
-    weights: Mapping[str, np.ndarray]
-    positional: Mapping[str, np.ndarray]
-    columns: Mapping[str, np.ndarray] | None = None
+    weights: Arrays
+    positional: Arrays
+    columns: Arrays | None = None
     fractions: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        held = [self.weights, self.positional] + ([] if self.columns is None else [self.columns])
-        arrays = [array for group in held for array in group.values()]
-        for array in (self.signs, *arrays, *([] if self.fractions is None else [self.fractions])):
+        for array in jax.tree.leaves(vars(self)):
             array.setflags(write=False)
 
     @property
-    def features(self) -> int:
+    def count(self) -> int:
         """M, the number of features of each role."""
         return self.signs.shape[1]
 
@@ -76,7 +87,7 @@ class Features(FeatureSets):
 
     @property
     def classes(self) -> int:
-        """How many site classes there are."""
+        """The number of site classes."""
         return len(self.signs)
 
     # Constructors.
@@ -89,31 +100,25 @@ class Features(FeatureSets):
             semantic: role to o [feature, column]; v, q, k [feature, column] or [head, feature, column]. Or one array
                 [role, feature, column], roles in the order o, v, q, k.
             positional: the same with the positional bits in place of the columns; None for no positional bits.
-            fractions: the fraction of the semantic bits that has each column, [column]; all equal if not given, as when
-                every column is one bit.
+            fractions: the fraction of the semantic bits that has each column, [column]; equal by default, as when every
+                column is one bit.
 
         Example:
-            >>> import numpy as np
             >>> ones = np.ones((2, 4))
             >>> features = Features.from_patterns({"o": ones, "v": ones, "q": -ones, "k": ones})
             >>> features.weights["q"].tolist()
             [[[-1.0, -1.0]]]
         """
-        columns = checks.patterns("semantic", semantic)
-        features, width = columns["o"].shape
-        heads = len(columns["v"])
-        bits = checks.positional_patterns(positional, features, heads)
-        if fractions is None:
-            share = np.full(width, 1 / width)
-        else:
-            share = real_array("fractions", fractions, ("column",))
-            if share.shape != (width,):
-                raise fail("fractions", f"{len(share)} fractions", f"{width}, one per column of semantic")
-            if share.min() < 0 or abs(share.sum() - 1) > 1e-9:
-                raise fail("fractions", f"a sum of {share.sum():.6g}, smallest {share.min():.6g}", "probabilities")
-            share = share / share.sum()
-        signs, weights = site_classes.from_columns(columns, share)
-        return cls(signs, weights, bits, columns, share)
+        columns = _patterns("semantic", semantic)
+        heads, count, width = columns["v"].shape
+        bits = _positional(positional, count, heads)
+        share = np.full(width, 1 / width) if fractions is None else real_array("fractions", fractions, ("column",))
+        if share.shape != (width,):
+            raise fail("fractions", f"{len(share)} fractions", f"{width}, one per column of semantic")
+        if share.min() < 0 or abs(share.sum() - 1) > 1e-9:
+            raise fail("fractions", f"a sum of {share.sum():.6g}, smallest {share.min():.6g}", "probabilities")
+        share = share if fractions is None else share / share.sum()
+        return cls(*site_classes.from_columns(columns, share), bits, columns, share)
 
     @classmethod
     def from_correlations(cls, correlations: Any, positional: Any = None, *, insist: bool = False) -> Self:
@@ -132,21 +137,18 @@ class Features(FeatureSets):
             >>> features.weights["o"].round(3).tolist()
             [[0.4, -0.4], [0.6, 0.6]]
         """
-        by_role = checks.by_role("correlations", correlations)
-        arrays = {role: real_array(f"correlations[{role!r}]", by_role[role]) for role in ROLES}
-        for role, array in arrays.items():
+        arrays = {}
+        for role, given in _by_role("correlations", correlations).items():
+            array = real_array(f"correlations[{role!r}]", given)
             if array.ndim not in ((2,) if role == "o" else (2, 3)):
                 expected = "[subset, feature]" if role == "o" else "[subset, feature] or [subset, head, feature]"
                 raise fail(f"correlations[{role!r}]", f"shape {array.shape}", expected)
             arrays[role] = array if role == "o" or array.ndim == 3 else array[:, None]
-        features, heads = arrays["o"].shape[1], arrays["v"].shape[1]
-        subsets = len(site_classes.odd_subsets(features))
-        for role, array in arrays.items():
-            if array.shape != (shape := (subsets, *role_shape(role, features, heads))):
-                expected = f"shape {shape}: {features} features have {subsets} odd subsets"
-                raise fail(f"correlations[{role!r}]", f"shape {array.shape}", expected)
-        bits = checks.positional_patterns(positional, features, heads)
-        signs = site_classes.all_signs(features)
+        count, heads = arrays["o"].shape[1], arrays["v"].shape[1]
+        subsets = len(odd_subsets(count))
+        why = f": {count} features have {subsets} odd subsets"
+        _check_shapes("correlations", arrays, lambda role: (subsets, *role_shape(role, count, heads)), why)
+        bits, signs = _positional(positional, count, heads), all_signs(count)
         weights = {role: site_classes.from_odd_correlations(array) for role, array in arrays.items()}
         if not insist:
             site_classes.check_possible(arrays, signs, weights)
@@ -156,7 +158,7 @@ class Features(FeatureSets):
 
     @classmethod
     def from_table(cls, table: str | Path) -> Self:
-        """Features from a table that one can type: per pattern one line with its role and its signs.
+        """Features from a table of signs: per pattern one line with its role and its signs.
 
         The lines of a role are its features in order. A bar divides semantic columns, which share the bits equally,
         from positional bits. With several heads the roles v, q, k carry the head, counted from 1: "v2 -+|+". What
@@ -174,12 +176,141 @@ class Features(FeatureSets):
             ... ''').odd_correlations("v").round(3).tolist()
             [[[-0.333]]]
         """
-        semantic, positional = feature_files.read_table(table)
+        return cls.from_patterns(*feature_files.read_table(table))
+
+    @classmethod
+    def paper(cls) -> Self:
+        """The features of the paper: three segments, three features, two positional bits (dynamics §2).
+
+        Example:
+            >>> Features.paper().columns["o"].astype(int).tolist()
+            [[-1, 1, 1], [-1, 1, -1], [1, 1, 1]]
+        """
+        return cls.from_table(PAPER_TABLE)
+
+    @classmethod
+    def random(cls, bits: int, features: int, positional_bits: int = 2, heads: int = 1, *, key: KeyLike = 0) -> Self:
+        """Independent fair signs for every role, feature and bit.
+
+        Arguments:
+            bits, features: N semantic bits, and M features of each role.
+            positional_bits, heads: their numbers.
+            key: an integer or a JAX key.
+
+        Example:
+            >>> Features.random(60, 3, key=1).columns["v"].shape
+            (1, 3, 60)
+        """
+        generator, bits = _generator(features, positional_bits, heads, key), positive_integer("bits", bits)
+        semantic, positional = (_fair_signs(generator, features, heads, width) for width in (bits, positional_bits))
         return cls.from_patterns(semantic, positional)
 
     @classmethod
-    def _from_classes(cls, signs: np.ndarray, weights: Arrays, positional: Arrays) -> Self:
-        return cls(signs, weights, positional)
+    def segments(
+        cls, segments: int = 3, features: int = 3, positional_bits: int = 2, heads: int = 1, *, key: KeyLike = 0
+    ) -> Self:
+        """Semantic bits in equal blocks, one fair sign per role, feature and block, like the paper's features.
+
+        Arguments:
+            segments: the number of blocks.
+            features, positional_bits, heads, key: as in `random`.
+
+        Example:
+            >>> Features.segments(4, key=1).fractions.tolist()
+            [0.25, 0.25, 0.25, 0.25]
+        """
+        return cls.random(positive_integer("segments", segments), features, positional_bits, heads, key=key)
+
+    @classmethod
+    def gaussian(
+        cls, features: int, scale: float, positional_bits: int = 2, heads: int = 1, *, key: KeyLike = 0
+    ) -> Self:
+        """Random correlations: every ⟨o_b α_a⟩ normal with the given standard deviation, clipped to ±1.
+
+        ⟨o_a o_a⟩ = 1 and ⟨o_a o_b⟩ = ⟨o_b o_a⟩; a larger odd product is the product of the pairs ⟨o_b α_a⟩ over its
+        members. In general no patterns have such correlations: the mean-field map takes them, a finite network cannot.
+
+        Arguments:
+            scale: standard deviation of a correlation.
+            features, positional_bits, heads, key: as in `random`; positional bits are fair signs.
+
+        Example:
+            >>> Features.gaussian(3, 0.2, key=1).classes
+            4
+        """
+        generator, scale = _generator(features, positional_bits, heads, key), positive_number("scale", scale)
+        subsets, correlations = odd_subsets(features), {}
+        for role in ROLES:
+            pairs = np.clip(generator.normal(0, scale, (features, *role_shape(role, features, heads))), -1, 1)
+            if role == "o":
+                pairs = np.triu(pairs, 1) + np.triu(pairs, 1).T + np.eye(features)
+            correlations[role] = np.array([pairs[list(subset)].prod(axis=0) for subset in subsets])
+        positional = _fair_signs(generator, features, heads, positional_bits)
+        return cls.from_correlations(correlations, positional, insist=True)
+
+    @classmethod
+    def uniform_means(cls, features: int, positional_bits: int = 2, heads: int = 1, *, key: KeyLike = 0) -> Self:
+        """Independent feature bits, each feature with its own mean, uniform on [−1, 1]: correlations are products.
+
+        Arguments:
+            features, positional_bits, heads, key: as in `random`; positional bits are fair signs.
+
+        Example:
+            >>> Features.uniform_means(3, key=1).classes
+            4
+        """
+        generator = _generator(features, positional_bits, heads, key)
+        if features > LARGEST_FEATURES:
+            raise fail("features", features, f"at most {LARGEST_FEATURES}: there are 2^(features−1) site classes")
+        means = {role: generator.uniform(-1, 1, role_shape(role, features, heads)) for role in ROLES}
+        signs = all_signs(features)
+        # As classes the products of means are p_s = Π_b (1 + s_b μ_b)/2 and its mirror.
+        here, mirror = (np.prod((1 + sign * signs * means["o"]) / 2, axis=1) for sign in (1, -1))
+        weights = {"o": (here + mirror)[:, None] * signs}
+        weights |= {role: (here - mirror)[:, None, None] * means[role] for role in ROLES[1:]}
+        return cls(signs, weights, _fair_signs(generator, features, heads, positional_bits))
+
+    @classmethod
+    def permuted(
+        cls,
+        base_semantic: Any,
+        base_positional: Any = None,
+        permutations: Mapping[str, Sequence[int]] | None = None,
+        *,
+        fractions: Any = None,
+    ) -> Self:
+        """One set of patterns for all roles: o is the base, feature a of another role is base feature permutation[a].
+
+        Arguments:
+            base_semantic: ±1 patterns [feature, column].
+            base_positional: ±1 patterns [feature, bit]; None for no positional bits.
+            permutations: the features 0..M−1 in some order for each of v, q, k. By default they are shifted in a circle
+                by 1, 2, 3: v = [1, 2, 3, 0], q = [2, 3, 0, 1], k = [3, 0, 1, 2] for four features.
+            fractions: as in `from_patterns`.
+
+        Example:
+            >>> features = Features.permuted([[1, 1, -1], [1, -1, -1]])
+            >>> features.columns["v"][0].astype(int).tolist()
+            [[1, -1, -1], [1, 1, -1]]
+        """
+        base, bits = signs_of("base_semantic", base_semantic, (2,)), None
+        order = np.arange(len(base))
+        if permutations is None:
+            permutations = {role: np.roll(order, -shift).tolist() for shift, role in enumerate(ROLES[1:], 1)}
+        if not isinstance(permutations, Mapping) or set(permutations) != set(ROLES[1:]):
+            raise fail("permutations", repr(permutations), "a mapping with the roles v, q, k")
+        for role, given in permutations.items():
+            if sorted(np.asarray(given).tolist()) != order.tolist():
+                raise fail(f"permutations[{role!r}]", given, f"the numbers 0..{len(base) - 1} in some order")
+        if base_positional is not None:
+            bits = signs_of("base_positional", base_positional, (2,))
+            if len(bits) != len(base):
+                raise fail("base_positional", f"{len(bits)} features", f"{len(base)}, as in base_semantic")
+        indices = {"o": order} | {role: np.asarray(permutations[role], int) for role in ROLES[1:]}
+        semantic, positional = (
+            None if part is None else {role: part[index] for role, index in indices.items()} for part in (base, bits)
+        )
+        return cls.from_patterns(semantic, positional, fractions=fractions)
 
     # What follows from them.
 
@@ -221,7 +352,7 @@ class Features(FeatureSets):
             raise fail("x", f"{len(x)} entries", expected)
         if np.abs(x).max() > 1:
             raise fail("x", f"an entry of size {np.abs(x).max():.6g}", "entries in [−1, 1]")
-        epsilon = checks.weight_of_positions(epsilon)
+        epsilon = share_of_positions(epsilon)
         semantic, bits = np.split(x, [len(fractions)])
         overlaps = {role: (1 - epsilon) * (columns[role] @ (fractions * semantic)) for role in ROLES}
         for role in ROLES[1:] if self.positional_bits else ():
@@ -240,15 +371,15 @@ class Features(FeatureSets):
         """
         columns, fractions = self._explicit()
         if bits is None:
-            return joint_classes.merge(columns, fractions)
-        counts = joint_classes.whole_counts(fractions, positive_integer("bits", bits))
+            return site_classes.merge(columns, fractions)
+        counts = site_classes.whole_counts(fractions, positive_integer("bits", bits))
         if counts is None:
             period = lcm(*(Fraction(share).limit_denominator(10**6).denominator for share in fractions.tolist()))
             raise fail("bits", bits, f"a multiple of {period}: the columns' fractions then give whole numbers of bits")
-        return joint_classes.merge(columns, counts)
+        return site_classes.merge(columns, counts)
 
     def drawn_classes(self, bits: int, key: KeyLike = 0) -> JointClasses:
-        """The joint classes of a network of N bits: whole counts where the fractions allow it, else drawn at random.
+        """The joint classes of a network of N bits: whole counts if the fractions allow it, else drawn at random.
 
         Bits are drawn from the columns by their fractions. Features known by correlations only are drawn from a law
         that has them: o = s with probability P_s, the weight of s for o, and given s every bit of another role by
@@ -256,21 +387,19 @@ class Features(FeatureSets):
         to choose from: then every bit is drawn.
 
         Arguments:
-            bits: N, how many semantic bits.
-            key: an integer or a JAX key.
+            bits, key: N, the number of semantic bits; and an integer or a JAX key.
 
         Example:
             >>> int(Features.uniform_means(2, key=1).drawn_classes(10**9).counts.sum())
             1000000000
         """
-        return joint_classes.merge(*self.allocate(bits, key))
+        return site_classes.merge(*self.allocate(bits, key))
 
     def with_bits(self, bits: int, key: KeyLike = 0) -> Self:
         """The same features with N explicit bits, columns in order; `drawn_classes` says how bits are shared out.
 
         Arguments:
-            bits: N, how many semantic bits.
-            key: an integer or a JAX key, for bits that are drawn.
+            bits, key: N, the number of semantic bits; and an integer or a JAX key, for bits that are drawn.
 
         Example:
             >>> Features.paper().with_bits(99).columns["o"].shape
@@ -279,6 +408,19 @@ class Features(FeatureSets):
         columns, counts = self.allocate(bits, key)
         explicit = {role: np.repeat(columns[role], counts, axis=-1) for role in ROLES}
         return type(self).from_patterns(explicit, self.positional if self.positional_bits else None)
+
+    def allocate(self, bits: int, key: KeyLike) -> tuple[Arrays, np.ndarray]:
+        """Columns and whole counts for N bits, not merged: explicit bits keep their order; see `drawn_classes`."""
+        bits, generator = positive_integer("bits", bits), numpy_generator(as_key(key))
+        if self.columns is not None and self.fractions is not None:
+            counts = site_classes.whole_counts(self.fractions, bits)
+            return self.columns, generator.multinomial(bits, self.fractions) if counts is None else counts
+        return site_classes.draw(self.signs, self.weights, bits, generator)
+
+    def _explicit(self) -> tuple[Arrays, np.ndarray]:
+        if self.columns is None or self.fractions is None:
+            raise fail("features", "features known by correlations only", "explicit columns; with_bits draws some")
+        return self.columns, self.fractions
 
     # On disk, and labelled.
 
@@ -308,28 +450,18 @@ class Features(FeatureSets):
         Other arrays in the archive are not used. Nothing is unpickled.
         """
         arrays = read_npz(path, name="path")
-        if "signs" in arrays and "pattern_o" not in arrays:
-            return cls._load_classes(path, arrays)
-        semantic, positional = feature_files.split_patterns(path, arrays)
-        return cls.from_patterns(semantic, positional, fractions=arrays.get("fractions"))
-
-    @classmethod
-    def _load_classes(cls, path: str | Path, arrays: Mapping[str, np.ndarray]) -> Self:
-        needed = [f"{kind}_{role}" for kind in ("weights", "positional") for role in ROLES]
-        if missing := [name for name in needed if name not in arrays]:
-            raise fail("path", f"{str(path)!r} without {', '.join(missing)}", "the arrays signs, " + ", ".join(needed))
-        signs = checks.signs_of("signs", arrays["signs"], (2,))
-        classes, features = signs.shape
-        weights = {role: real_array(f"weights_{role}", arrays[f"weights_{role}"]) for role in ROLES}
+        if "signs" not in arrays or "pattern_o" in arrays:
+            semantic, positional = feature_files.split_patterns(path, arrays)
+            return cls.from_patterns(semantic, positional, fractions=arrays.get("fractions"))
+        weights, positional = feature_files.named_by_role(path, arrays, "weights", "positional")
+        signs = signs_of("signs", arrays["signs"], (2,))
+        weights = {role: real_array(f"weights[{role!r}]", weight) for role, weight in weights.items()}
         heads = weights["v"].shape[1] if weights["v"].ndim == 3 else 0
-        for role, weight in weights.items():
-            if weight.shape != (shape := (classes, *role_shape(role, features, heads))):
-                raise fail(f"weights_{role}", f"shape {weight.shape} in {str(path)!r}", f"shape {shape}")
-        positional = checks.positional_patterns({role: arrays[f"positional_{role}"] for role in ROLES}, features, heads)
-        return cls(signs, weights, positional)
+        _check_shapes("weights", weights, lambda role: (len(signs), *role_shape(role, signs.shape[1], heads)))
+        return cls(signs, weights, _positional(positional, signs.shape[1], heads))
 
     def to_xarray(self) -> xr.Dataset:
-        """Site classes, positional bits and, where there are any, columns with named axes.
+        """Site classes, positional bits and, if there are any, columns with named axes.
 
         Example:
             >>> dict(Features.paper().to_xarray().sizes)
@@ -346,16 +478,80 @@ class Features(FeatureSets):
             variables["fractions"] = (("column",), self.fractions)
         return xr.Dataset(variables)
 
-    def _explicit(self) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
-        if self.columns is None or self.fractions is None:
-            raise fail("features", "features known by correlations only", "explicit columns; with_bits draws some")
-        return self.columns, self.fractions
 
-    def allocate(self, bits: int, key: KeyLike) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
-        """Columns and whole counts for N bits, not merged: explicit bits keep their order; see `drawn_classes`."""
-        bits = positive_integer("bits", bits)
-        generator = checks.generator_of(key)
-        if self.columns is not None and self.fractions is not None:
-            counts = joint_classes.whole_counts(self.fractions, bits)
-            return self.columns, generator.multinomial(bits, self.fractions) if counts is None else counts
-        return joint_classes.draw(self.signs, self.weights, bits, generator)
+# Checks of what a user gives: each error names the role, what was given and what was expected.
+
+
+def _by_role(name: str, value: Any) -> Mapping[str, Any]:
+    """A mapping with exactly the four roles, also from a sequence in the order o, v, q, k."""
+    try:
+        given = dict(value) if isinstance(value, Mapping) else list(value)
+    except TypeError as error:
+        raise fail(name, type(value).__name__, "a mapping with the roles o, v, q, k") from error
+    if not isinstance(given, dict):
+        if len(given) != len(ROLES):
+            raise fail(name, f"{len(given)} arrays", "4, for the roles o, v, q, k in this order")
+        return dict(zip(ROLES, given, strict=True))
+    if missing := [role for role in ROLES if role not in given]:
+        raise fail(name, f"no role {', '.join(missing)}", "the roles o, v, q, k")
+    if foreign := [role for role in given if role not in ROLES]:
+        raise fail(name, f"roles {', '.join(map(repr, foreign))}", "the roles o, v, q, k only")
+    return {role: given[role] for role in ROLES}
+
+
+def signs_of(name: str, value: Any, axes: tuple[int, ...]) -> np.ndarray:
+    """A float64 copy of an array with one of the given numbers of axes, all entries ±1."""
+    array = np.array(real_array(name, value))
+    if array.ndim not in axes:
+        forms = {2: "[feature, bit]", 3: "[head, feature, bit]"}
+        raise fail(name, f"shape {array.shape}", " or ".join(forms[count] for count in axes))
+    if (wrong := np.abs(array) != 1).any():
+        raise fail(name, f"an entry of {array[wrong][0]:.6g}", "entries +1 and −1 only")
+    return array
+
+
+def _patterns(name: str, value: Any, count: int | None = None, heads: int | None = None) -> dict[str, np.ndarray]:
+    """±1 patterns by role, v, q, k with a head axis, all of one size; of given numbers of features and heads."""
+    arrays = {}
+    for role, given in _by_role(name, value).items():
+        array = signs_of(f"{name}[{role!r}]", given, (2,) if role == "o" else (2, 3))
+        arrays[role] = array if role == "o" or array.ndim == 3 else array[None]
+    width = arrays["o"].shape[1]
+    agree = ", to agree with " + ("o and v" if count is None else "the semantic part")
+    count, heads = count or len(arrays["o"]), heads or len(arrays["v"])
+    _check_shapes(name, arrays, lambda role: role_shape(role, count, heads, width), agree)
+    return arrays
+
+
+def _positional(value: Any, count: int, heads: int) -> dict[str, np.ndarray]:
+    """±1 positional patterns by role; None and empty ones mean no positional bits."""
+    if value is not None and any(np.size(given) for given in _by_role("positional", value).values()):
+        return _patterns("positional", value, count, heads)
+    return {role: np.zeros(role_shape(role, count, heads, 0)) for role in ROLES}
+
+
+def _check_shapes(name: str, arrays: Arrays, shape_of: Callable[[str], tuple[int, ...]], why: str = "") -> None:
+    for role, array in arrays.items():
+        if array.shape != (shape := shape_of(role)):
+            raise fail(f"{name}[{role!r}]", f"shape {array.shape}", f"shape {shape}{why}")
+
+
+def _generator(features: Any, positional_bits: Any, heads: Any, key: KeyLike) -> np.random.Generator:
+    """A generator for features of checked sizes. NumPy draws: sizes vary, and each would compile a program."""
+    positive_integer("features", features)
+    positive_integer("heads", heads)
+    nonnegative_integer("positional_bits", positional_bits)
+    return numpy_generator(as_key(key))
+
+
+def _fair_signs(generator: np.random.Generator, features: int, heads: int, width: int) -> dict[str, np.ndarray]:
+    """Independent fair signs: o [feature, width], v, q, k [head, feature, width]."""
+    return {role: generator.choice([-1.0, 1.0], role_shape(role, features, heads, width)) for role in ROLES}
+
+
+def share_of_positions(value: Any) -> float:
+    """ε, the weight of the positional part of an overlap, in [0, 1]."""
+    epsilon = one_number("epsilon", value)
+    if not traced(epsilon) and not 0 <= epsilon <= 1:
+        raise fail("epsilon", epsilon, "a number from 0 to 1")
+    return epsilon

@@ -6,6 +6,7 @@ binomial number per joint class. The cost of the second does not depend on N.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,15 +19,21 @@ import xarray as xr
 from .._keys import KeyLike, as_key
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, one_of, positive_integer, real_array
-from . import joint_classes
-from ._feature_checks import weight_of_positions
-from .binomial import LARGEST_TRIALS, rare_binomial
-from .features import Features
-from .positions import context_and_positions
-from .site_classes import ROLES
+from .features import ROLES, Features
+from .meanfield import checked_network
+from .site_classes import merge
 
 # Memory of the bit-by-bit form: a dozen patterns of this many bits are some 10 GB.
 _LARGEST_BITS = 10**8
+# Hörmann's rejection method is made for ten expected successes or more; fewer are found by inversion in few steps.
+_INVERSION_BELOW = 10.0
+# With fewer than 10 successes expected, more than 100 have a probability below 1e-60.
+_MOST_BY_INVERSION = 100
+# The acceptance test loses digits in proportion to the trials: at 10^12 it is still good to 1e-4 at any point.
+LARGEST_TRIALS = 10**12
+
+# Rests of Stirling's formula where its series is poor.
+_FIRST_RESTS = [math.lgamma(k) - (k - 0.5) * math.log(k) + k - 0.5 * math.log(2 * math.pi) for k in range(1, 11)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +67,9 @@ class FiniteOrbit:
             >>> dict(network.run(5, copies=2).to_xarray().sizes)
             {'copy': 2, 'step': 5, 'feature': 3}
         """
-        axes = ("copy", "step", "feature")
-        head_axes = axes if self.m_v.ndim == 3 else ("copy", "step", "head", "feature")
-        variables: dict[str, Any] = {name: (axes, getattr(self, name)) for name in ("A", "m_o", "m_o_semantic")}
-        variables |= {name: (head_axes, getattr(self, name)) for name in ("m_v", "m_q", "m_k")}
+        arrays = {name: getattr(self, name) for name in ("A", "m_o", "m_o_semantic", "m_v", "m_q", "m_k")}
+        axes = {3: ("copy", "step", "feature"), 4: ("copy", "step", "head", "feature")}
+        variables = {name: (axes[array.ndim], array) for name, array in arrays.items()}
         return xr.Dataset(variables, attrs={"epsilon": self.epsilon})
 
 
@@ -85,15 +91,14 @@ class FiniteNetwork:
     """A self-attention network of N semantic bits that feeds on its own output.
 
     Arguments:
-        features: what the four roles look for.
+        features: the patterns of the four roles.
         beta: β, the inverse temperature of the output.
         gamma: γ, the inverse temperature of attention.
         epsilon: ε, the weight of positions, in [0, 1].
-        bits: N. If not given, one bit per column of the features, which must then have equal fractions. The columns
-            share the bits by their fractions; where these do not give whole numbers, or the features are known by
-            correlations only, the bits' columns are drawn once (see `Features.drawn_classes`).
-        context: L, how many tokens attention sees; 2^B if not given.
-        positions: [context, bit], ±1, the positional bits of positions 0, 1, ...; binary digits if not given.
+        bits: N; by default one bit per column of the features, which must then have equal fractions. The columns share
+            the bits by their fractions. If these do not give whole numbers, or the features are known by correlations
+            only, the bits' columns are drawn once (see `Features.drawn_classes`).
+        context, positions: as in `MeanField`.
         key: an integer or a JAX key, for columns that are drawn.
 
     Example:
@@ -109,32 +114,26 @@ class FiniteNetwork:
     beta: float
     gamma: float
     epsilon: float
-    bits: int | None = None
-    context: int | None = None
+    bits: int = None  # type: ignore[assignment]
+    context: int = None  # type: ignore[assignment]
     positions: Any = None
     key: KeyLike = 0
     _sites: Features = field(init=False, repr=False)
     _counts: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.features, Features):
-            raise fail("features", type(self.features).__name__, "Features")
-        for name in ("beta", "gamma"):
-            object.__setattr__(self, name, float(real_array(name, getattr(self, name), ())))
-        object.__setattr__(self, "epsilon", weight_of_positions(self.epsilon))
-        if self.features.positional_bits == 0 and self.epsilon > 0:
-            raise fail("epsilon", self.epsilon, "0: these features have no positional bits")
-        context, positions = context_and_positions(self.context, self.positions, self.features.positional_bits)
-        bits = self._default_bits() if self.bits is None else positive_integer("bits", self.bits)
-        if bits > LARGEST_TRIALS:
+        checked, features, bits = checked_network(self), self.features, self.bits
+        if bits is None:
+            if features.fractions is None or np.ptp(features.fractions) > 1e-12:
+                raise fail("bits", None, "the number of semantic bits: these features are not given bit by bit")
+            bits = len(features.fractions)
+        if positive_integer("bits", bits) > LARGEST_TRIALS:
             raise fail("bits", bits, f"at most {LARGEST_TRIALS}")
-        columns, counts = self.features.allocate(bits, self.key)
-        positional = self.features.positional if self.features.positional_bits else None
+        columns, counts = features.allocate(bits, self.key)
+        positional = features.positional if features.positional_bits else None
         sites = Features.from_patterns(columns, positional, fractions=counts / bits)
-        for name, value in (("context", context), ("positions", positions), ("bits", bits)):
+        for name, value in (checked | {"bits": bits, "_sites": sites, "_counts": counts}).items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "_sites", sites)
-        object.__setattr__(self, "_counts", counts)
 
     def run(
         self,
@@ -151,7 +150,7 @@ class FiniteNetwork:
         Arguments:
             steps: how many tokens, x0 included.
             x0: the first token: N semantic bits, or one number in [−1, 1] per column of the features, the average of
-                its bits; then the positional bits. Pattern o_1 at position 0 if not given.
+                its bits; then the positional bits. By default pattern o_1 at position 0.
             copies: how many independent runs from the same x0.
             key: an integer or a JAX key; copy i is the same for any number of copies.
             uniforms: numbers in [0, 1], [step, bit], or [copy, step, bit] for several copies, at least steps − 1 along
@@ -169,22 +168,15 @@ class FiniteNetwork:
         first = self._sites.token_overlaps(token, 0.0)["o"], np.stack([overlaps[role] for role in ROLES[1:]])
         by_class = one_of("form", form, ("bits", "classes")) == "classes"
         draws = None if uniforms is None else self._uniforms(uniforms, steps, copies, by_class)
-        shape = {"copies": copies, "steps": steps, "by_class": by_class}
-        o, attended, A = _run(self._system(by_class), first, as_key(key), draws, **shape)
-        m_v, m_q, m_k = np.moveaxis(np.asarray(attended, np.float64), 2, 0)
-        if self.features.heads == 1:
-            m_v, m_q, m_k = m_v[:, :, 0], m_q[:, :, 0], m_k[:, :, 0]
-        return FiniteOrbit(np.asarray(A, np.float64), np.asarray(o, np.float64), m_v, m_q, m_k, self.epsilon)
-
-    def _default_bits(self) -> int:
-        fractions = self.features.fractions
-        if fractions is None or np.ptp(fractions) > 1e-12:
-            raise fail("bits", None, "the number of semantic bits: these features are not given bit by bit")
-        return len(fractions)
+        system, key = self._system(by_class), as_key(key)
+        found = _run(system, first, key, draws, copies=copies, steps=steps, by_class=by_class)
+        o, attended, A = (np.asarray(part, np.float64) for part in found)
+        attended = attended[:, :, :, 0] if self.features.heads == 1 else attended
+        return FiniteOrbit(A, o, *np.moveaxis(attended, 2, 0), epsilon=self.epsilon)
 
     def _token(self, x0: Any) -> np.ndarray:
         """The first token as one number per site and its positional bits."""
-        bits, counts, width = self.bits or 0, self._counts, self.features.positional_bits
+        bits, counts, width = self.bits, self._counts, self.features.positional_bits
         if x0 is None:
             return np.concatenate([self._sites.columns["o"][0], self.positions[0]])  # type: ignore[index]
         token = real_array("x0", x0, ("bit",))
@@ -213,9 +205,9 @@ class FiniteNetwork:
 
     def _system(self, by_class: bool) -> _System:
         columns, counts = self._sites.columns, self._counts
-        assert columns is not None and self.bits is not None
+        assert columns is not None
         if by_class:
-            columns, counts = joint_classes.merge(columns, counts)
+            columns, counts = merge(columns, counts)
         elif self.bits > _LARGEST_BITS:
             raise fail("form", f"'bits' with {self.bits} bits", f"'classes' for more than {_LARGEST_BITS} bits")
         else:
@@ -223,29 +215,21 @@ class FiniteNetwork:
             counts = np.ones(self.bits)
         parts = [self.positions @ np.swapaxes(self.features.positional[role], -1, -2) for role in ROLES[1:]]
         positional = np.moveaxis(np.stack(parts), 2, 0)  # [role, head, position, feature] to position first
-        return _System(
-            patterns=jnp.asarray(np.concatenate([columns[role].reshape(-1, len(counts)) for role in ROLES])),
-            o=jnp.asarray(columns["o"]),
-            counts=jnp.asarray(counts, float),
-            bits=jnp.asarray(self.bits, float),
-            beta=jnp.asarray(self.beta),
-            logit_scale=jnp.asarray(self.gamma / np.sqrt(self.features.features)),
-            semantic_weight=jnp.asarray(1 - self.epsilon),
-            positional=jnp.asarray(positional * self.epsilon / max(1, self.features.positional_bits)),
-        )
+        positional = positional * self.epsilon / max(1, self.features.positional_bits)
+        patterns = np.concatenate([columns[role].reshape(-1, len(counts)) for role in ROLES])
+        scale = self.gamma / np.sqrt(self.features.count)
+        parts = patterns, columns["o"], counts, self.bits, self.beta, scale, 1 - self.epsilon, positional
+        return _System(*(jnp.asarray(part, float) for part in parts))
 
 
 @partial(jax.jit, static_argnames=("copies", "steps", "by_class"))
 def _run(system: _System, first: Any, key: jax.Array, uniforms: Any, *, copies: int, steps: int, by_class: bool) -> Any:
     """o [copy, step, feature], (v, q, k) [copy, step, role, head, feature] and A [copy, step, feature]."""
-
-    def one(copy, draws):
-        return _one_copy(system, first, jax.random.fold_in(key, copy), draws, steps, by_class)
-
-    return jax.vmap(one)(jnp.arange(copies), uniforms)
+    keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(copies))
+    return jax.vmap(partial(_one_copy, system, first, steps, by_class))(keys, uniforms)
 
 
-def _one_copy(system: _System, first: Any, key: jax.Array, uniforms: Any, steps: int, by_class: bool) -> Any:
+def _one_copy(system: _System, first: Any, steps: int, by_class: bool, key: jax.Array, uniforms: Any) -> Any:
     context, _, heads, features = system.positional.shape
 
     def attend(window, attended, time):
@@ -287,3 +271,84 @@ def _one_copy(system: _System, first: Any, key: jax.Array, uniforms: Any, steps:
     A = attended[0].sum(axis=0)
     _, later = jax.lax.scan(step, (window, A), (jnp.arange(1, steps), uniforms))
     return tuple(jnp.concatenate([start[None], rest]) for start, rest in zip((o, attended, A), later, strict=True))
+
+
+def rare_binomial(key: jax.Array, trials: jax.Array, probability: jax.Array) -> jax.Array:
+    """Independent binomial numbers as floats, for probabilities of at most 1/2; exact in law at any size.
+
+    `jax.random.binomial` (read in JAX 0.10) cuts the argument of its Stirling correction at 9: tenths of a percent in
+    the acceptance ratio where about ten successes are expected. 10^7 draws do not show it clearly (its mean is 2.7
+    standard errors off), but nothing here should rest on that; hence the same method with the full correction.
+
+    Arguments:
+        trials: whole numbers up to 10^12, as floats.
+        probability: in [0, 1/2], of the shape of trials.
+    """
+    # Written so that NaN counts as small: inversion ends after a fixed number of steps, rejection would never accept.
+    small = ~(trials * probability >= _INVERSION_BELOW)
+    inversion_key, rejection_key = jax.random.split(key)
+    few = _by_inversion(inversion_key, trials, jnp.where(small, probability, 0.0))
+    many = _by_rejection(rejection_key, jnp.where(small, 100.0, trials), jnp.where(small, 0.5, probability), small)
+    return jnp.where(small, few, many)
+
+
+def _by_inversion(key: jax.Array, trials: jax.Array, probability: jax.Array) -> jax.Array:
+    """The smallest k whose cumulative probability exceeds one uniform number, terms by their recursion."""
+    uniform = jax.random.uniform(key, trials.shape, trials.dtype)
+    odds = probability / (1 - probability)
+    term = jnp.exp(trials * jnp.log1p(-probability))
+
+    def unfinished(state):
+        k, _, cumulative, _ = state
+        return (k < _MOST_BY_INVERSION) & (uniform >= cumulative).any()
+
+    def advance(state):
+        k, term, cumulative, found = state
+        term = term * odds * jnp.maximum(trials - k, 0) / (k + 1)
+        return k + 1, term, cumulative + term, found + (uniform >= cumulative)
+
+    start = (jnp.zeros((), trials.dtype), term, term, jnp.zeros_like(trials))
+    return jnp.minimum(jax.lax.while_loop(unfinished, advance, start)[3], trials)
+
+
+def _by_rejection(key: jax.Array, trials: jax.Array, probability: jax.Array, done: jax.Array) -> jax.Array:
+    """Transformed rejection with squeeze, algorithm BTRS of Hörmann (J. Stat. Comput. Simul. 46, 1993)."""
+    deviation = jnp.sqrt(trials * probability * (1 - probability))
+    b = 1.15 + 2.53 * deviation
+    a = -0.0873 + 0.0248 * b + 0.01 * probability
+    centre = trials * probability + 0.5
+    squeeze = 0.92 - 4.2 / b
+    alpha = (2.83 + 5.1 / b) * deviation
+    odds = probability / (1 - probability)
+    mode = jnp.floor((trials + 1) * probability)
+
+    def log_ratio(k):
+        """log of the probability of k over that of the mode."""
+        rest = _stirling_rest(jnp.stack([mode, trials - mode, k, trials - k]))
+        of_mode = (mode + 0.5) * jnp.log((mode + 1) / (odds * (trials - mode + 1)))
+        between = (trials + 1) * jnp.log1p((k - mode) / (trials - k + 1))
+        of_k = (k + 0.5) * jnp.log(odds * (trials - k + 1) / (k + 1))
+        return of_mode + between + of_k + rest[0] + rest[1] - rest[2] - rest[3]
+
+    def attempt(state):
+        round_, done, chosen = state
+        u, v = jax.random.uniform(jax.random.fold_in(key, round_), (2, *trials.shape), trials.dtype)
+        u = u - 0.5
+        edge = 0.5 - jnp.abs(u)
+        k = jnp.floor((2 * a / edge + b) * u + centre)
+        inside = (k >= 0) & (k <= trials)
+        k = jnp.where(inside, k, mode)
+        accepted = (edge >= 0.07) & (v <= squeeze)
+        accepted |= jnp.log(v * alpha / (a / edge**2 + b)) <= log_ratio(k)
+        accepted &= inside & ~done
+        return round_ + 1, done | accepted, jnp.where(accepted, k, chosen)
+
+    return jax.lax.while_loop(lambda state: ~state[1].all(), attempt, (0, done, mode))[2]
+
+
+def _stirling_rest(k: jax.Array) -> jax.Array:
+    """log k! − [½ log 2π + (k + ½) log(k + 1) − (k + 1)]."""
+    few = jnp.asarray(_FIRST_RESTS, k.dtype)[jnp.clip(k, 0, 9).astype(int)]
+    many = jnp.maximum(k, 10.0) + 1
+    series = (1 / 12 - (1 / 360 - 1 / (1260 * many**2)) / many**2) / many
+    return jnp.where(k < 10, few, series)

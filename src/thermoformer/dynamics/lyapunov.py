@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -10,17 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jax import lax
-from jaxtyping import Array
 
-from .._validation import fail, nonnegative_integer, nonnegative_number, numpy_for, positive_integer
-from .lanes import Lanes
-from .maps import as_map
-from .plan import Plan, Survey, pieces_of, unbounded
-from .survey import Report, finite_lanes, steps_at_once, survey
-from .tangents import lost_from_first, orthonormalise, random_frame
-
-# Up to this many vectors, orthonormalising costs less than pushing: it is done at every step.
-FEW_VECTORS = 24
+from .._validation import fail, nonnegative_number, positive_integer
+from .engine import Plan, Report, bounded, check_steps, finite_lanes, kept_rows, steps_at_once, survey, unbounded
+from .maps import Lanes, as_map
+from .tangents import exponents_of, orthonormalise
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,29 +41,20 @@ class LyapunovSpectrum:
 
     @property
     def kaplan_yorke_dimension(self) -> float:
-        """j + Σ_{i≤j} λ_i / |λ_{j+1}| with the largest j whose sum is not negative; nan if too few are known.
-
-        Example:
-            >>> henon = lambda x, a=1.4, b=0.3: jnp.array([1 - a * x[0] ** 2 + x[1], b * x[0]])
-            >>> round(lyapunov_spectrum(henon, [0.1, 0.1], steps=20_000, transient=100).kaplan_yorke_dimension, 1)
-            1.3
-        """
+        """j + Σ_{i≤j} λ_i / |λ_{j+1}| with the largest j whose sum is not negative; nan if too few are known."""
         return kaplan_yorke_dimension(self.exponents)
 
     def to_xarray(self) -> xr.Dataset:
         """Exponents with their errors and running averages."""
-        numbers = np.arange(1, len(self.exponents) + 1)
+        variables = {
+            "exponent_value": ("exponent", self.exponents, {"long_name": "Lyapunov exponent per step"}),
+            "error": ("exponent", self.errors, {"long_name": "standard error by batch means"}),
+            "lost": ("exponent", self.lost, {"long_name": "share of steps lost to rounding"}),
+            "running": (("step", "exponent"), self.running, {"long_name": "average up to this step"}),
+        }
         ends = np.linspace(0, self.steps, len(self.running) + 1)[1:]
-        return xr.Dataset(
-            {
-                "exponent_value": ("exponent", self.exponents, {"long_name": "Lyapunov exponent per step"}),
-                "error": ("exponent", self.errors, {"long_name": "standard error by batch means"}),
-                "lost": ("exponent", self.lost, {"long_name": "share of steps lost to rounding"}),
-                "running": (("step", "exponent"), self.running, {"long_name": "average up to this step"}),
-            },
-            {"exponent": numbers, "step": ends},
-            {"steps": self.steps, "transient": self.transient},
-        )
+        where = {"exponent": np.arange(1, len(self.exponents) + 1), "step": ends}
+        return xr.Dataset(variables, where, {"steps": self.steps, "transient": self.transient})
 
 
 def kaplan_yorke_dimension(exponents: Any, zero: float = 0.0) -> float:
@@ -82,26 +68,22 @@ def kaplan_yorke_dimension(exponents: Any, zero: float = 0.0) -> float:
         >>> kaplan_yorke_dimension(np.array([0.1, -0.4])), kaplan_yorke_dimension(np.array([-0.1, -0.4]))
         (1.25, 0.0)
     """
-    exponents, zero = _spectrum(exponents), nonnegative_number("zero", zero)
+    zero = nonnegative_number("zero", zero)
+    try:
+        given = np.asarray(exponents)
+    except ValueError as error:
+        raise fail("exponents", "a ragged sequence", "numbers [exponent]") from error
+    if given.dtype.kind not in "fiu" or given.ndim != 1 or not given.size:
+        raise fail("exponents", f"{given.dtype} of shape {given.shape}", "one or more numbers [exponent]")
+    if np.isnan(given).any() or np.isposinf(given).any():
+        raise fail("exponents", given, "numbers, or −inf where lost to rounding")
+    exponents = np.sort(given.astype(np.float64))[::-1]  # averages over an orbit leave near ones in any order
     sums = np.cumsum(np.where(np.abs(exponents) < zero, 0.0, exponents))
     above = np.flatnonzero(sums >= 0)
     if not len(above):
         return 0.0
     last = int(above[-1])
     return np.nan if last + 1 == len(sums) else last + 1 + float(sums[last] / abs(exponents[last + 1]))
-
-
-def _spectrum(exponents: Any) -> np.ndarray:
-    """Exponents [exponent] as numbers, the largest first: averages over an orbit leave near ones in any order."""
-    try:
-        numbers = np.asarray(exponents)
-    except ValueError as error:
-        raise fail("exponents", "a ragged sequence", "numbers [exponent]") from error
-    if numbers.dtype.kind not in "fiu" or numbers.ndim != 1 or not numbers.size:
-        raise fail("exponents", f"{numbers.dtype} of shape {numbers.shape}", "one or more numbers [exponent]")
-    if np.isnan(numbers).any() or np.isposinf(numbers).any():
-        raise fail("exponents", numbers, "numbers, or −inf where lost to rounding")
-    return np.sort(numbers.astype(np.float64))[::-1]
 
 
 def lyapunov_spectrum(
@@ -129,7 +111,7 @@ def lyapunov_spectrum(
         steps: steps that are averaged over.
         transient: steps before.
         k: number of leading exponents; all by default.
-        every: steps between orthonormalisations; 1 for up to 24 exponents and up to 16 beyond where absent. It changes
+        every: steps between orthonormalisations; by default 1 for up to 24 exponents, and up to 16 beyond. It changes
             rounding only: the longer, the sooner low exponents are lost to it.
         blocks: number of points of the running average; errors come from the scatter of these blocks.
         progress: called as progress(done, total, message).
@@ -140,24 +122,14 @@ def lyapunov_spectrum(
         True
     """
     model = as_map(model, state)
-    count = exponent_count(k, model.dimension)
     check_steps(steps, transient)
     state, used = model.settled(state)
-    every = usual_interval(count, model.dimension) if every is None else positive_integer("every", every)
-    blocks = min(positive_integer("blocks", blocks), max(steps // every, 1))
-    plan = Plan(max(transient - used, 0), steps, count, every, blocks)
-    found = survey(model, [state], {}, plan, progress=progress).bounded()
-    exponents, errors = mean_and_error(found)
-    counts = np.arange(1, blocks + 1)[:, None]
-    return LyapunovSpectrum(
-        exponents=exponents[0],
-        errors=errors[0],
-        running=found.blocks[0].cumsum(axis=0) / counts,
-        lost=found.lost[0],
-        steps=steps,
-        transient=transient,
-        final_state=found.finals[0],
-    )
+    exponents = exponents_of(model.dimension, k, every)
+    plan = Plan(max(transient - used, 0), steps, exponents, blocks=positive_integer("blocks", blocks))
+    found = bounded(survey(model, [state], plan, progress=progress))
+    averages, errors, lost, final = (found[name][0] for name in ("exponents", "errors", "lost", "finals"))
+    running = found["blocks"][0].cumsum(axis=0) / np.arange(1, plan.blocks + 1)[:, None]
+    return LyapunovSpectrum(averages, errors, running, lost, steps, transient, final)
 
 
 def local_exponents(model: Any, state: Any, *, steps: int, k: int | None = None) -> np.ndarray:
@@ -173,66 +145,25 @@ def local_exponents(model: Any, state: Any, *, steps: int, k: int | None = None)
         [0.693147, 0.693147, 0.693147]
     """
     model = as_map(model, state)
-    count = exponent_count(k, model.dimension)
-    state, _ = model.settled(state)
-    lanes = model.lanes({}, state)
-    lane_state = model.start(lanes, [state])
-    columns = lanes.columns(lane_state, jnp.asarray(random_frame(count, model.dimension)))
-    rows: list[np.ndarray] = []
-    for some in pieces_of(positive_integer("steps", steps), steps_at_once(model.dimension, 1, count)):
-        lane_state, columns, found = _local(lanes, lane_state, columns, some)
-        rows.append(np.asarray(found)[..., 0])
+    exponents, steps = exponents_of(model.dimension, k), positive_integer("steps", steps)
+    lanes, lane_state = model.in_lanes([model.settled(state)[0]])
+    carry = lane_state, lanes.columns(lane_state, exponents.frame)
+    at_once = steps_at_once(model.dimension, 1, exponents.count)
+    (lane_state, _), (rows,) = kept_rows(partial(_local, lanes), carry, steps, at_once)
     if not finite_lanes(lane_state).all():
         raise unbounded()
-    return np.concatenate(rows)
+    return rows
 
 
 @eqx.filter_jit
-def _local(lanes: Lanes, state: Any, columns: Array, steps: int) -> tuple[Any, Array, Array]:
-    def one(carry: tuple, _: None) -> tuple[tuple, Array]:
-        prepared, linear, columns = carry
+def _local(lanes: Lanes, carry: Any, steps: int) -> Any:
+    """The state and its tangent vectors some steps later, and the growth at every step, −inf if lost to rounding."""
+
+    def one(carry: Any, _: None) -> Any:
+        linear, columns = carry
         columns, logarithms, lost = orthonormalise(lanes.push(linear, columns))
-        prepared = lanes.advance(prepared, linear)
-        return (prepared, lanes.linearise(prepared), columns), jnp.where(lost, -jnp.inf, logarithms)
+        return (lanes.advance(linear), columns), (jnp.where(lost, -jnp.inf, logarithms),)
 
-    prepared = lanes.prepare(state)
-    (prepared, _, columns), rows = lax.scan(one, (prepared, lanes.linearise(prepared), columns), None, steps)
-    return lanes.bare(prepared), columns, rows
-
-
-def mean_and_error(found: Survey) -> tuple[np.ndarray, np.ndarray]:
-    """Exponents and their standard errors [point, exponent] from blocks; −inf and nan from the first lost one on.
-
-    An orbit that leaves every bound has no exponents: nan. One block has no scatter, and its errors are nan.
-    """
-    xp = numpy_for(found.blocks)
-    blocks = xp.where(found.finite[:, None, None], found.blocks, np.nan)
-    exponents, count = blocks.mean(axis=1), blocks.shape[1]
-    errors = blocks.std(axis=1, ddof=1) / np.sqrt(count) if count > 1 else xp.full_like(exponents, np.nan)
-    lost = lost_from_first(found.lost) & found.finite[:, None]
-    return xp.where(lost, -np.inf, exponents), xp.where(lost, np.nan, errors)
-
-
-def exponent_count(k: Any, dimension: int) -> int:
-    """How many exponents: a number from 1 to the dimension, or all."""
-    if k is None:
-        return dimension
-    if positive_integer("k", k) > dimension:
-        raise fail("k", k, f"at most {dimension}, the dimension of the map")
-    return int(k)
-
-
-def usual_interval(count: int, dimension: int) -> int:
-    """Steps between orthonormalisations: with many vectors it costs more than pushing them, and is done less often."""
-    return 1 if count <= FEW_VECTORS else int(np.clip(dimension // 6, 1, 16))
-
-
-def quick_interval(count: int, dimension: int) -> int:
-    """The same for diagrams: with more than a few vectors, every fourth step; a few more low exponents are lost."""
-    return 1 if count <= 4 else max(4, usual_interval(count, dimension))
-
-
-def check_steps(steps: Any, transient: Any) -> None:
-    """One counted step at least, and no negative transient."""
-    positive_integer("steps", steps)
-    nonnegative_integer("transient", transient)
+    state, columns = carry
+    (linear, columns), rows = lax.scan(one, (lanes.linearise(state), columns), None, steps)
+    return (linear.state, columns), rows

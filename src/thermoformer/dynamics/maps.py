@@ -1,65 +1,164 @@
-"""What the tools of this room take as a map: a mean-field model, or any step function of a vector."""
+"""Maps, and many copies of a map side by side: the lane is the last axis of every array.
+
+A lane is one parameter set with one state. Every operation is elementwise over lanes, so that a CPU fills its vector
+units and a GPU its threads with lanes, whatever the map does inside a lane. Small axes (token, head, feature) come
+first and are summed with reductions: XLA keeps what a reduction reads in memory instead of computing it again for
+every reader, as it does for a chain of elementwise operations.
+"""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
+import functools
+import operator
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 
-from .._validation import fail, numpy_for, one_number, real_array, traced
-from .lanes import Lanes, StepLanes
+from .. import _precision  # noqa: F401  (float64 before the first array)
+from .._validation import fail, numbers, numpy_for, one_number, real_array
+
+State = TypeVar("State")
+
+# A sum of up to this many products is written out term by term, which makes one pass over the vectors.
+WRITTEN_OUT = 128
 
 
-@runtime_checkable
-class Map(Protocol):
-    """A map with named parameters; `MeanField` and `DiscreteMap` are maps."""
+# A state, the state one step later, and the Jacobian of this step [from coordinate, coordinate, lane].
+Linear = namedtuple("Linear", ("state", "after", "jacobian"))
+
+
+class Lanes(eqx.Module, Generic[State]):
+    """Copies of a map side by side. A map whose state is a vector [coordinate, lane] defines `step` only.
+
+    `linearise` finds the Jacobian at a state, `push` applies it to tangent vectors, and `advance` moves on to the next
+    state and its Jacobian. A loop carries the linearisation from step to step, so that it is in memory once for all
+    tangent vectors.
+    """
+
+    @abc.abstractmethod
+    def step(self, state: State) -> State:
+        """One step of every lane."""
+
+    def linearise(self, state: Any) -> Any:
+        """The step from a state with its Jacobian; `.state` of the result is the state."""
+
+        def along(direction: Array) -> tuple[Array, Array]:
+            return jax.jvp(self.step, (state,), (jnp.broadcast_to(direction[:, None], state.shape),))
+
+        return Linear(state, *jax.vmap(along, out_axes=(None, 0))(jnp.eye(len(state))))
+
+    def push(self, linear: Any, columns: Array) -> Array:
+        """Tangent vectors [vector, *coordinates, lane], one step on."""
+        return sum_of_products(linear.jacobian, columns)
+
+    def advance(self, linear: Any) -> Any:
+        """The linearisation one step on."""
+        return self.linearise(linear.after)
+
+    def coordinates(self, state: State) -> Float[Array, "coordinate lane"]:
+        """Where a state is, in an order that does not depend on the step."""
+        return state  # type: ignore[return-value]
+
+    def at(self, coordinates: Float[Array, "coordinate lane"]) -> State:
+        """The state with these coordinates, at the positions where the lanes began."""
+        return coordinates  # type: ignore[return-value]
+
+    def columns(self, state: Any, vectors: Float[Array, "vector coordinate"]) -> Array:
+        """Tangent vectors at a state, the same in all lanes, as `push` takes them; the inverse of `in_order`."""
+        return jnp.repeat(vectors[..., None], state.shape[-1], axis=-1)
+
+    def in_order(self, state: State, column: Array) -> Float[Array, "coordinate lane"]:
+        """A tangent vector at a state, in the order of the coordinates."""
+        return column
+
+    def returns_count(self, steps: Int[Array, ""]) -> Array:
+        """Whether equal coordinates this many steps apart are equal states."""
+        return steps > 0
+
+    def change(self, before: Any, after: Any) -> Float[Array, " lane"]:
+        """The squared distance from the previous state with the same positions."""
+        return jnp.sum((after - before) ** 2, 0)
+
+    def observe(self, state: State) -> Float[Array, "observable lane"]:
+        """The observables of a state, which diagrams show."""
+        return self.coordinates(state)
+
+    def record(self, before: State, after: State) -> tuple[Array, ...]:
+        """What an orbit keeps of a step, [..., lane] each."""
+        return (self.observe(after),)
+
+
+class Map(eqx.Module):
+    """A map with named parameters, which diagrams can vary. The defaults are those of a map of a vector."""
+
+    if TYPE_CHECKING:  # a field or a property
+
+        @property
+        def parameters(self) -> Mapping[str, Any]:
+            """Numbers by name."""
+            ...
 
     @property
-    def parameters(self) -> Mapping[str, float]:
-        """The numbers that diagrams can vary, by name."""
-        ...
+    @abc.abstractmethod
+    def observables(self) -> tuple[str, ...]:
+        """Names of what diagrams show."""
 
     @property
     def dimension(self) -> int:
-        """How many Lyapunov exponents there are."""
-        ...
+        """The number of Lyapunov exponents."""
+        return len(self.observables)
 
-    @property
-    def observables(self) -> tuple[str, ...]:
-        """Names of what diagrams show."""
-        ...
-
-    def lanes(self, parameters: Mapping[str, Any], state: Any, count: int = 1) -> Lanes:
-        """Copies of the map side by side, for states like the given one.
-
-        Arguments:
-            parameters: by name, one number per lane or one for all; the map's own by default.
-        """
-        ...
-
-    def start(self, lanes: Lanes, states: Sequence[Any]) -> Any:
-        """States as one state of all lanes."""
-        ...
-
-    def replace(self, **parameters: float) -> Map:
+    @abc.abstractmethod
+    def replace(self, **parameters: float) -> Self:
         """The same map with other parameters."""
-        ...
+
+    @abc.abstractmethod
+    def lanes(self, values: Mapping[str, Array], state: Any) -> Lanes:
+        """Copies side by side with these parameters [lane], for states like the given one."""
 
     def settled(self, state: Any) -> tuple[Any, int]:
-        """A state from which the map is autonomous, and how many steps it took to come there."""
-        ...
+        """A state from which the map is autonomous, and the steps to it."""
+        return state, 0
+
+    def start(self, lanes: Lanes, states: Sequence[Any]) -> Any:
+        """The states of several lanes as one."""
+        vectors = [numpy_for(state).atleast_1d(real_array("state", state)) for state in states]
+        for vector in vectors:
+            if vector.shape != (self.dimension,):
+                expected = f"[{self.dimension}], one entry per coordinate ({', '.join(self.observables)})"
+                raise fail("state", f"shape {vector.shape}", expected)
+        return jnp.asarray(numpy_for(vectors).stack(vectors, axis=-1))
 
     def state(self, lanes: Lanes, lane_state: Any, lane: int) -> Any:
         """The state of one lane."""
-        ...
+        return numbers(lane_state)[:, lane].copy()
+
+    def in_lanes(
+        self, states: Sequence[Any], parameters: Mapping[str, Any] | None = None, place: Any = lambda array: array
+    ) -> tuple[Lanes, Any]:
+        """Copies side by side, one for each state, and their states as one.
+
+        Arguments:
+            parameters: by name, [lane]; the map's own by default.
+            place: puts an array with a lane axis on devices.
+        """
+        values = {}
+        for name, value in {**self.parameters, **(parameters or {})}.items():
+            xp = numpy_for(value)
+            values[name] = place(jnp.asarray(xp.broadcast_to(xp.asarray(value, np.float64), (len(states),))))
+        lanes = self.lanes(values, states[0])
+        return lanes, jax.tree.map(place, self.start(lanes, states))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class DiscreteMap:
+class DiscreteMap(Map):
     """Any map x → f(x) of a vector (or a number), written with JAX.
 
     Arguments:
@@ -73,92 +172,77 @@ class DiscreteMap:
         {'r': 3.2}
     """
 
-    step: Callable[..., Any]
-    parameters: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    names: tuple[str, ...] = ("x",)
+    step: Callable[..., Any] = eqx.field(static=True)
+    parameters: Mapping[str, float] = eqx.field(default_factory=dict)  # type: ignore[assignment]
+    names: tuple[str, ...] = eqx.field(default=("x",), static=True)
 
     def __post_init__(self) -> None:
         if not callable(self.step):
             raise fail("step", type(self.step).__name__, "a function step(x, **parameters)")
-        numbers = {name: one_number(name, value) for name, value in dict(self.parameters).items()}
-        object.__setattr__(self, "parameters", numbers)
-        object.__setattr__(self, "names", tuple(self.names))
-        check_step(self.step, self.parameters, len(self.names))
-
-    @property
-    def dimension(self) -> int:
-        """As many exponents as coordinates."""
-        return len(self.names)
+        given = {name: one_number(name, value) for name, value in dict(self.parameters).items()}
+        self.parameters = given  # type: ignore[misc]
+        self.names = tuple(self.names)
+        _check_step(self.step, self.parameters, len(self.names))
 
     @property
     def observables(self) -> tuple[str, ...]:
         """The coordinates."""
         return self.names
 
-    def replace(self, **parameters: float) -> DiscreteMap:
+    def replace(self, **parameters: float) -> Self:
         """The same map with other parameters."""
         check_names("parameters", parameters, self.parameters)
         return dataclasses.replace(self, parameters={**self.parameters, **parameters})
 
-    def lanes(self, parameters: Mapping[str, Any], state: Any = None, count: int = 1) -> StepLanes:
+    def lanes(self, values: Mapping[str, Array], state: Any = None) -> Lanes:
         """Copies of the map side by side."""
-        return StepLanes(self.step, lane_values(self.parameters, parameters, count), count)
-
-    def start(self, lanes: Lanes, states: Sequence[Any]) -> Any:
-        """States [coordinate] side by side."""
-        vectors = [numpy_for(state).atleast_1d(real_array("state", state)) for state in states]
-        for vector in vectors:
-            if vector.shape != (self.dimension,):
-                expected = f"[{self.dimension}], one entry per coordinate ({', '.join(self.names)})"
-                raise fail("state", f"shape {vector.shape}", expected)
-        return jnp.asarray(numpy_for(vectors).stack(vectors, axis=-1))
-
-    def settled(self, state: Any) -> tuple[Any, int]:
-        """Every state will do."""
-        return state, 0
-
-    def state(self, lanes: Lanes, lane_state: Any, lane: int) -> np.ndarray:
-        """The state of one lane."""
-        return lane_state[:, lane] if traced(lane_state) else np.asarray(lane_state)[:, lane].copy()
+        return _StepLanes(self.step, dict(values))
 
 
-def check_step(step: Callable[..., Any], parameters: Mapping[str, float], count: int) -> None:
+class _StepLanes(Lanes[Array]):
+    """A function of one lane, called as function(x, **parameters) with x [coordinate]."""
+
+    function: Callable[..., Any] = eqx.field(static=True)
+    parameters: dict[str, Float[Array, " lane"]]
+
+    def step(self, state: Array) -> Array:
+        """One step of every lane."""
+
+        def one(x: Array, parameters: dict[str, Array]) -> Array:
+            return jnp.reshape(jnp.asarray(self.function(x, **parameters), x.dtype), x.shape)
+
+        return jax.vmap(one, in_axes=(-1, -1), out_axes=-1)(state, self.parameters)
+
+
+def _check_step(step: Callable[..., Any], parameters: Mapping[str, float], count: int) -> None:
     """Refuses a step function that does not lead from a vector to a vector; nothing is computed or compiled."""
-    number = jax.ShapeDtypeStruct((), jnp.float64)
-    vector = jax.ShapeDtypeStruct((count,), jnp.float64)
-    numbers = "1 real number" if count == 1 else f"{count} real numbers"
-    expected = f"a JAX function of x [{count}] and its parameters that returns {numbers}"
-    returned: list[str] = []
+    returned: list[Any] = []
 
-    def numbers_of(x: Any, given: Mapping[str, Any]) -> Any:
-        after = step(x, **given)
-        returned.append(type(after).__name__)
-        return jnp.asarray(after)
+    def array_of(x: Any, given: Mapping[str, Any]) -> Any:
+        returned.append(step(x, **given))
+        return jnp.asarray(returned[0])
 
+    vector, number = (jax.ShapeDtypeStruct(shape, jnp.float64) for shape in ((count,), ()))
+    returns = "1 real number" if count == 1 else f"{count} real numbers"
+    expected = f"a JAX function of x [{count}] and its parameters that returns {returns}"
     try:
-        found = jax.eval_shape(numbers_of, vector, dict.fromkeys(parameters, number))
-    except Exception as error:  # whatever the function does with what JAX hands it
-        lines = str(error).strip().splitlines() or [""]
-        got = f"a function that returns {returned[0]}" if returned else f"{type(error).__name__} ({lines[0]})"
+        found = jax.eval_shape(array_of, vector, dict.fromkeys(parameters, number))
+    except Exception as error:  # a user's function may raise anything
+        got = f"{type(error).__name__} ({(str(error).strip().splitlines() or [''])[0]})"
+        got = f"a function that returns {type(returned[0]).__name__}" if returned else got
         raise fail("step", got, expected) from error
     if found.size != count or jnp.issubdtype(found.dtype, jnp.complexfloating):
         raise fail("step", f"{found.dtype} of shape {found.shape}", expected)
 
 
 def as_map(model: Any, state: Any = None, parameters: Mapping[str, float] | None = None) -> Map:
-    """A map from what a user gave: itself, or a bare step function.
-
-    Arguments:
-        state: a state of the bare function, which tells its dimension.
-        parameters: what the bare function takes by name.
-    """
+    """A map from a user's model: the model itself, or a bare step function of a state and of parameters by name."""
     if isinstance(model, Map):
         return model
     if not callable(model):
         raise fail("model", type(model).__name__, "a MeanField, a DiscreteMap or a step function")
     size = real_array("state", state).size
-    names = ("x",) if size == 1 else tuple(f"x{number}" for number in range(size))
-    return DiscreteMap(model, parameters or {}, names)
+    return DiscreteMap(model, parameters or {}, ("x",) if size == 1 else tuple(f"x{number}" for number in range(size)))
 
 
 def check_names(argument: str, given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
@@ -168,10 +252,9 @@ def check_names(argument: str, given: Mapping[str, Any], known: Mapping[str, Any
             raise fail(argument, repr(name), "one of " + (", ".join(map(repr, known)) or "none: it has no parameters"))
 
 
-def lane_values(own: Mapping[str, float], given: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """Every parameter of a map, one value per lane: as given, or the map's own."""
-    found = {}
-    for name, value in own.items():
-        value = given.get(name, value)
-        found[name] = jnp.asarray(numpy_for(value).broadcast_to(numpy_for(value).asarray(value, np.float64), (count,)))
-    return found
+def sum_of_products(jacobian: Array, columns: Array) -> Array:
+    """Σ_other jacobian [other, coordinate, lane] · columns [vector, other, lane], as [vector, coordinate, lane]."""
+    if len(jacobian) > WRITTEN_OUT:
+        return jnp.sum(jacobian[None] * columns[:, :, None], 1)
+    terms = (jacobian[number][None] * columns[:, number, None] for number in range(len(jacobian)))
+    return functools.reduce(operator.add, terms)

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jax import lax
+from jaxtyping import Array, Float, Int
 
-from .._validation import fail, numpy_for, one_number, real_array, traced, true_or_false
-from ._feature_checks import weight_of_positions
-from .features import Features
-from .lanes import Lanes
-from .maps import check_names, lane_values
-from .positions import context_and_positions, rotation_period
-from .window_lanes import MeanFieldLanes, WindowState
+from .. import _validation as check
+from .._validation import fail, numbers, numpy_for, one_number, positive_integer, real_array, traced
+from .features import ROLES, Features, share_of_positions
+from .maps import Lanes, Map, check_names, sum_of_products
 
-ROLES = ("v", "q", "k")
+# The usual context is 2^bits, so a small file with many positional bits can ask for any size.
+LARGEST_CONTEXT = 2**16
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Window:
+class Window(eqx.Module):
     """The tokens that attention sees, newest first.
 
     Fields:
@@ -40,19 +42,19 @@ class Window:
         return xr.Dataset({"A": (("token", "feature"), self.A), "positions": (("position", "bit"), self.positions)})
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class MeanField:
+class MeanField(Map):
     """The deterministic map that the network becomes as its tokens grow: N → ∞ at fixed M, L.
 
     m_d = (1−ε) Σ_s p_s g_s tanh(β s·A_d) + ε · positional part;  w = softmax(γ/√M m^q_0 · m^k_d);  A' = Σ_d w_d m^v_d.
 
     Arguments:
-        features: what the four roles look for.
+        features: the patterns of the four roles.
         beta: β, the inverse temperature of the output.
         gamma: γ, the inverse temperature of attention.
         epsilon: ε, the weight of positions, in [0, 1].
-        context: L; 2^B where absent.
-        positions: [context, bit], the positional bits of positions 0, 1, ...; binary digits where absent.
+        context: L; 2^B by default.
+        positions: [context, bit], the positional bits of positions 0, 1, ...; binary digits by default.
+        observed: the role whose overlaps are the observables of diagrams and statistics; "o" by default.
 
     Example:
         >>> model = MeanField(Features.paper(), beta=1.27, gamma=220.0, epsilon=0.02)
@@ -64,37 +66,32 @@ class MeanField:
     beta: float
     gamma: float
     epsilon: float
-    context: int | None = None
+    context: int = eqx.field(default=None, static=True)  # type: ignore[assignment]
     positions: Any = None
+    observed: str = eqx.field(default="o", static=True)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.features, Features):
-            raise fail("features", type(self.features).__name__, "Features")
-        for name in ("beta", "gamma"):
-            object.__setattr__(self, name, one_number(name, getattr(self, name)))
-        object.__setattr__(self, "epsilon", weight_of_positions(self.epsilon))
-        if self.features.positional_bits == 0 and not traced(self.epsilon) and self.epsilon > 0:
-            raise fail("epsilon", self.epsilon, "0: these features have no positional bits")
-        context, positions = context_and_positions(self.context, self.positions, self.features.positional_bits)
-        object.__setattr__(self, "context", context)
-        object.__setattr__(self, "positions", positions)
+        for name, value in checked_network(self).items():
+            setattr(self, name, value)
+        check.one_of("observed", self.observed, ROLES)
 
     @property
     def parameters(self) -> Mapping[str, float]:
-        """What diagrams can vary."""
+        """β, γ and ε, which diagrams can vary."""
         return {"beta": self.beta, "gamma": self.gamma, "epsilon": self.epsilon}
 
     @property
     def dimension(self) -> int:
         """M·L: positions permute, and have no exponents of their own."""
-        return self.features.features * self._context
+        return self.features.count * self.context
 
     @property
     def observables(self) -> tuple[str, ...]:
-        """m_o, feature by feature."""
-        return tuple(f"m_o[{number}]" for number in range(self.features.features))
+        """The overlaps with the observed role, feature by feature; with v, q and k head by head."""
+        heads = 1 if self.observed == "o" else self.features.heads
+        return tuple(f"m_{self.observed}[{number}]" for number in range(heads * self.features.count))
 
-    def replace(self, **parameters: float) -> MeanField:
+    def replace(self, **parameters: float) -> Self:
         """The same model with other parameters.
 
         Example:
@@ -108,8 +105,8 @@ class MeanField:
         """A start from a full window.
 
         Arguments:
-            A0: [context, feature], newest first. Absent: the window that the token start without x_0 leads to.
-            positions0: [context, bit], newest first; the newest at the last position where absent.
+            A0: [context, feature], newest first; by default the window that the token start without x_0 leads to.
+            positions0: [context, bit], newest first; the newest is at the last position by default.
 
         Example:
             >>> model = MeanField(Features.paper(), 1.27, 220.0, 0.02)
@@ -119,25 +116,20 @@ class MeanField:
         if A0 is None:
             return self.settled(self.token())[0]
         A = real_array("A0", A0, ("token", "feature"))
-        if A.shape != (self._context, self.features.features):
-            expected = f"[{self._context}, {self.features.features}]: context and features of the model"
-            raise fail("A0", f"shape {A.shape}", expected)
+        if A.shape != (shape := (self.context, self.features.count)):
+            raise fail("A0", f"shape {A.shape}", f"[{shape[0]}, {shape[1]}]: context and features of the model")
         if positions0 is None:
             return Window(A, self.positions[::-1].copy())
-        bits = self.features.positional_bits
-        positions = np.asarray(positions0, np.float64)
-        if positions.shape != (self._context, bits):
-            raise fail("positions0", f"shape {positions.shape}", f"[{self._context}, {bits}]: context and bits")
-        if not np.isin(positions, (-1, 1)).all():
-            raise fail("positions0", "entries other than ±1", "±1 only")
-        return Window(A, positions)
+        if np.shape(positions0) != (shape := (self.context, self.features.positional_bits)):
+            raise fail("positions0", f"shape {np.shape(positions0)}", f"[{shape[0]}, {shape[1]}]: context and bits")
+        return Window(A, _plus_or_minus("positions0", positions0))
 
     def token(self, x0: Any = None, *, keep: bool = False) -> Window:
         """A start from one token at position 0; the window grows from there.
 
         Arguments:
-            x0: [column + bit], values in [−1, 1]: the columns of the features, then the positional bits; the first
-                pattern of o with the bits of position 0 where absent.
+            x0: [column + bit], values in [−1, 1]: the columns of the features, then the positional bits; by default the
+                first pattern of o with the bits of position 0.
             keep: whether x_0 itself stays in the window until it is full, as in the finite network. Otherwise the first
                 token is the one that A_0 = m^v(x_0) makes.
 
@@ -147,8 +139,8 @@ class MeanField:
         """
         overlaps = self.features.token_overlaps(self.first_token() if x0 is None else x0, self.epsilon)
         rotated = np.roll(self.positions[::-1], 1, axis=0)
-        if true_or_false("keep", keep):
-            return Window(np.zeros((0, self.features.features)), rotated, overlaps)
+        if check.true_or_false("keep", keep):
+            return Window(np.zeros((0, self.features.count)), rotated, overlaps)
         return Window(overlaps["v"].sum(axis=0)[None], rotated)
 
     def first_token(self) -> np.ndarray:
@@ -166,101 +158,299 @@ class MeanField:
             (2, 3)
         """
         A, _ = self.look(window)
-        kept = numpy_for(A, window.A).concatenate([A[None], window.A])
-        room = self._context - 1  # for the tokens before the new one
-        first = window.first if len(window.A) < room else None
-        return Window(kept[: self._context], numpy_for(window.positions).roll(window.positions, 1, axis=0), first)
+        kept = numpy_for(A, window.A).concatenate([A[None], window.A])[: self.context]
+        first = window.first if len(window.A) < self.context - 1 else None
+        return Window(kept, numpy_for(window.positions).roll(window.positions, 1, axis=0), first)
 
     def look(self, window: Window) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """A' of a window, and the overlaps of its newest token by role: o [feature], others [head, feature]."""
         tokens = self.overlaps(window.A, window.positions[: len(window.A)])
-        xp = numpy_for(tokens, window.first, self.gamma)
+        xp = numpy_for(self, window)
         if window.first is not None:
             tokens = {role: xp.concatenate([tokens[role], window.first[role][None]]) for role in tokens}
-        scale = self.gamma / np.sqrt(self.features.features)
+        scale = self.gamma / np.sqrt(self.features.count)
         logits = scale * xp.einsum("ha,dha->dh", tokens["q"][0], tokens["k"])
         powers = xp.exp(logits - logits.max(axis=0)[None])
         attention = xp.einsum("dh,dha->a", powers / powers.sum(axis=0)[None], tokens["v"])
-        return attention, {role: tokens[role][0] for role in tokens}
+        return attention, {role: tokens[role][0] for role in ROLES}
 
     def overlaps(self, A: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
-        """Overlaps of tokens by role: o [token, feature] (semantic part), others [token, head, feature].
-
-        Arguments:
-            A: [token, feature].
-            positions: [token, bit].
-        """
-        xp = numpy_for(A, positions, self.beta, self.epsilon)
-        means = xp.tanh(self.beta * A @ self.features.signs.T)
-        share, bits = 1 - self.epsilon, max(self.features.positional_bits, 1)
+        """Overlaps of tokens with A [token, feature] and positions [token, bit], [token, ...] as `look` has them."""
+        xp = numpy_for(self, A, positions)
+        means, share = xp.tanh(self.beta * A @ self.features.signs.T), 1 - self.epsilon
         found = {"o": share * means @ self.features.weights["o"]}
-        for role in ROLES:
+        for role, positional in self._positional_parts(positions).items():
             semantic = xp.einsum("ds,sha->dha", means, self.features.weights[role])
-            positional = xp.einsum("di,hai->dha", positions, self.features.positional[role]) / bits
             found[role] = share * semantic + self.epsilon * positional
         return found
 
     def settled(self, state: Window) -> tuple[Window, int]:
-        """The window when it is full of the map's own tokens, and the steps that took."""
-        self.check(state)
+        """The window when it is full of the map's own tokens, and the steps to it."""
         steps = 0
-        while len(state.A) < self._context:
+        while self.growing(state):
             state, steps = self.step(state), steps + 1
         return state, steps
 
-    def lanes(self, parameters: Mapping[str, Any], state: Window, count: int = 1) -> MeanFieldLanes:
+    def growing(self, state: Any) -> bool:
+        """Whether a window is not yet full of the map's own tokens; refuses what is not a window of this model."""
+        if not isinstance(state, Window):
+            raise fail("state", type(state).__name__, "a Window: model.window(...) or model.token(...)")
+        shape = (self.context, self.features.count)
+        if state.A.shape[1:] != shape[1:] or len(state.A) > shape[0] or len(state.positions) != shape[0]:
+            got = f"a window with A {state.A.shape} and {len(state.positions)} positions"
+            raise fail("state", got, f"a window of this model: context {shape[0]}, {shape[1]} features")
+        return len(state.A) < self.context
+
+    def lanes(self, values: Mapping[str, Array], state: Window) -> _WindowLanes:
         """Copies of the model side by side, for windows at the positions of a given one."""
-        values = lane_values(self.parameters, parameters, count)
         positions = state.positions[::-1]  # slots hold the oldest token first
-        bits = max(self.features.positional_bits, 1)
-        epsilon = parameters.get("epsilon", self.epsilon)
-        positional = traced(epsilon) or bool(np.any(epsilon))
-        roles = ("q", "k", "v")
-        xp = numpy_for(positions)
-        biases = [xp.einsum("di,hai->dha", positions, self.features.positional[role]) / bits for role in roles]
-        # Every pattern of positions repeats after L steps; traced ones may do so sooner.
-        phases = self._context if traced(positions) else rotation_period(np.concatenate(biases, axis=1))
-        return MeanFieldLanes(
+        parts = self._positional_parts(positions)
+        # Every pattern of positions repeats after L steps; traced ones may repeat sooner.
+        phases = self.context
+        if not traced(parts):
+            table, shifts = np.concatenate([*parts.values()], axis=1), range(1, self.context + 1)
+            phases = next(shift for shift in shifts if np.array_equal(np.roll(table, shift, axis=0), table))
+        reads_positions = traced(values["epsilon"]) or bool(np.asarray(values["epsilon"]).any())
+        return _WindowLanes(
             **values,
             signs=jnp.asarray(self.features.signs),
-            weights=tuple(jnp.asarray(self.features.weights[role]) for role in roles),
-            overlap_weights=jnp.asarray(self.features.weights["o"]),
-            biases=tuple(jnp.asarray(bias) for bias in biases),
+            weights={role: jnp.asarray(self.features.weights[role]) for role in ROLES},
+            biases={role: jnp.asarray(part) for role, part in parts.items()},
             positions=jnp.asarray(positions),
-            phases=phases if positional else 1,
+            phases=phases if reads_positions else 1,
+            observed=self.observed,
         )
 
-    def start(self, lanes: Lanes, states: Sequence[Window]) -> WindowState:
+    def start(self, lanes: Any, states: Sequence[Window]) -> _WindowState:
         """Full windows side by side; all at the same positions."""
-        assert isinstance(lanes, MeanFieldLanes)
         for state in states:
-            self.check(state)
+            self.growing(state)  # checks the window
             known = not traced(state.positions, lanes.positions)
             if known and not np.array_equal(state.positions[::-1], lanes.positions):
                 raise fail("state", "windows at different positions", "equal positions in all windows of one call")
         windows = [state.A[::-1] for state in states]
         return lanes.start(jnp.asarray(numpy_for(windows).stack(windows, axis=-1)))
 
-    def state(self, lanes: Lanes, lane_state: WindowState, lane: int) -> Window:
+    def state(self, lanes: Any, lane_state: _WindowState, lane: int) -> Window:
         """The window of one lane."""
-        assert isinstance(lanes, MeanFieldLanes)
-        newest_first = (lane_state.slot - 1 - np.arange(self._context)) % self._context
-        attention: Any = lane_state.attention
-        positions: Any = lanes.positions
-        if not traced(lane_state):
-            attention, positions = np.asarray(attention), np.asarray(positions)
+        slot, attention, positions = numbers((lane_state.slot, lane_state.attention, lanes.positions))
+        newest_first = (slot - 1 - np.arange(self.context)) % self.context
         return Window(attention[newest_first, :, lane], positions[newest_first])
 
-    @property
-    def _context(self) -> int:
-        assert self.context is not None  # since __post_init__
-        return self.context
+    def _positional_parts(self, positions: Any) -> dict[str, Any]:
+        """Positional parts of the overlaps v, q, k without ε, [position, head, feature]."""
+        bits, xp = max(self.features.positional_bits, 1), numpy_for(self, positions)
+        return {role: xp.einsum("di,hai->dha", positions, self.features.positional[role]) / bits for role in ROLES[1:]}
 
-    def check(self, state: Any) -> None:
-        """Refuses what is not a window of this model."""
-        if not isinstance(state, Window):
-            raise fail("state", type(state).__name__, "a Window: model.window(...) or model.token(...)")
-        shape = (self._context, self.features.features)
-        if state.A.shape[1:] != shape[1:] or len(state.A) > shape[0] or len(state.positions) != shape[0]:
-            got = f"a window with A {state.A.shape} and {len(state.positions)} positions"
-            raise fail("state", got, f"a window of this model: context {shape[0]}, {shape[1]} features")
+
+class _WindowState(eqx.Module):
+    """The tokens in a full window. A slot holds a token until the window has moved on by its length.
+
+    `attention` is the A that made each token, `query` that of the newest token, and `slot` is the slot of the oldest
+    token, which the next one replaces.
+    """
+
+    attention: Float[Array, "slot feature lane"]
+    query: Float[Array, "head feature lane"]
+    keys: Float[Array, "slot head feature lane"]
+    values: Float[Array, "slot head feature lane"]
+    slot: Int[Array, ""]
+
+    def newest(self, slots: Array) -> Array:
+        """The entry of the newest token, in the slot before the oldest."""
+        return lax.dynamic_index_in_dim(slots, lax.rem(self.slot + len(slots) - 1, len(slots)), 0, False)
+
+
+class _LinearWindow(eqx.Module):
+    """A window, the slopes ∂m/∂A of its tokens, and the A of the next token with its Jacobian."""
+
+    state: _WindowState
+    query_slope: Float[Array, "other head feature lane"]
+    key_slopes: Float[Array, "slot other head feature lane"]
+    value_slopes: Float[Array, "slot other head feature lane"]
+    attention: Float[Array, "feature lane"]
+    jacobian: Float[Array, "slot other feature lane"]
+
+
+class _WindowLanes(Lanes[_WindowState]):
+    """The mean-field map (dynamics §2) with cached tokens: a step computes the overlaps of one token, not of L.
+
+    `weights` are p_s g_s by role, `biases` the positional parts of the overlaps v, q, k without ε, and `phases` their
+    period; 1 if they are equal for all slots.
+    """
+
+    beta: Float[Array, " lane"]
+    gamma: Float[Array, " lane"]
+    epsilon: Float[Array, " lane"]
+    signs: Float[Array, "class feature"]
+    weights: dict[str, Float[Array, "class *head feature"]]
+    biases: dict[str, Float[Array, "slot head feature"]]
+    positions: Float[Array, "slot bit"]
+    phases: int = eqx.field(static=True)
+    observed: str = eqx.field(static=True)
+
+    @property
+    def context(self) -> int:
+        return self.positions.shape[0]
+
+    @eqx.filter_jit
+    def start(self, window: Float[Array, "slot feature lane"]) -> _WindowState:
+        """The state of full windows, oldest token first."""
+        responses = jax.vmap(self._responses)(window)
+        m = {role: jax.vmap(partial(self._overlaps, role))(responses, self.biases[role]) for role in ROLES[1:]}
+        return _WindowState(window, m["q"][-1], m["k"], m["v"], jnp.zeros((), jnp.int64))
+
+    def step(self, state: _WindowState) -> _WindowState:
+        return self._append(state, self._attend(state)[0])[0]
+
+    def linearise(self, state: _WindowState) -> _LinearWindow:
+        """The step with A' and ∂A'/∂A_d, from the overlaps of all tokens."""
+        responses = jax.vmap(self._responses)(state.attention)
+        slopes = {role: jax.vmap(partial(self._slopes, role))(responses) for role in ROLES[1:]}
+        return self._linear(state, state.newest(slopes["q"]), slopes["k"], slopes["v"])
+
+    def advance(self, linear: _LinearWindow) -> _LinearWindow:
+        """The linearisation one step on: the slopes of one token are new."""
+        slot = linear.state.slot
+        state, responses = self._append(linear.state, linear.attention)
+        keys = lax.dynamic_update_index_in_dim(linear.key_slopes, self._slopes("k", responses), slot, 0)
+        values = lax.dynamic_update_index_in_dim(linear.value_slopes, self._slopes("v", responses), slot, 0)
+        return self._linear(state, self._slopes("q", responses), keys, values)
+
+    def push(self, linear: _LinearWindow, columns: Array) -> Array:
+        """Tangent vectors [vector, slot, feature, lane], one step on: the new token takes the slot of the oldest."""
+        jacobian = linear.jacobian.reshape(-1, *linear.jacobian.shape[2:])
+        new = sum_of_products(jacobian, columns.reshape(columns.shape[0], -1, columns.shape[-1]))
+        return lax.dynamic_update_slice_in_dim(columns, new[:, None], linear.state.slot, 1)
+
+    def coordinates(self, state: _WindowState) -> Float[Array, "coordinate lane"]:
+        return self.in_order(state, state.attention)
+
+    def at(self, coordinates: Float[Array, "coordinate lane"]) -> _WindowState:
+        return self.start(coordinates.reshape(self.context, -1, coordinates.shape[-1]))
+
+    def columns(self, state: _WindowState, vectors: Float[Array, "vector coordinate"]) -> Array:
+        """Vectors whose tokens are in order, oldest first, with the entries of each token put in its slot."""
+        token = lax.rem(jnp.arange(self.context) + self.context - state.slot, self.context)
+        by_token = vectors.reshape(len(vectors), self.context, -1)
+        return jnp.repeat(by_token[:, token, :, None], len(self.beta), axis=-1)
+
+    def in_order(self, state: _WindowState, column: Array) -> Float[Array, "coordinate lane"]:
+        """Entries by slot, put in the order of the tokens, oldest first."""
+        order = lax.rem(state.slot + jnp.arange(self.context), self.context)
+        return column[order].reshape(-1, column.shape[-1])
+
+    def returns_count(self, steps: Int[Array, ""]) -> Array:
+        """Positions are part of the state: only whole periods of theirs count."""
+        return lax.rem(steps, jnp.asarray(self.phases, steps.dtype)) == 0
+
+    def change(self, before: _WindowState, after: _WindowState) -> Float[Array, " lane"]:
+        """The new token against the one whose slot it takes, which has the same position."""
+        old, new = (lax.dynamic_index_in_dim(state.attention, before.slot, 0, False) for state in (before, after))
+        return jnp.sum((new - old) ** 2, 0)
+
+    def observe(self, state: _WindowState) -> Float[Array, "observable lane"]:
+        return self._newest_overlaps(state)[self.observed].reshape(-1, len(self.beta))
+
+    def record(self, before: _WindowState, after: _WindowState) -> tuple[Array, ...]:
+        """A' and the overlaps o, v, q, k of the newest token before the step."""
+        return after.newest(after.attention), *self._newest_overlaps(before).values()
+
+    def _newest_overlaps(self, state: _WindowState) -> dict[str, Array]:
+        """m of the newest token by role; of o (1−ε) times the overlap of the semantic bits."""
+        responses = self._responses(state.newest(state.attention))
+        o = (1 - self.epsilon)[None] * jnp.sum(self.weights["o"][:, :, None] * responses[:, None], 0)
+        return {"o": o, "v": state.newest(state.values), "q": state.query, "k": state.newest(state.keys)}
+
+    @property
+    def _scale(self) -> Float[Array, "1 lane"]:
+        return (self.gamma / np.sqrt(self.signs.shape[1]))[None]
+
+    def _responses(self, attention: Float[Array, "feature lane"]) -> Float[Array, "class lane"]:
+        """tanh(β s·A): the mean bit of every site class."""
+        return jnp.tanh(self.beta[None] * jnp.sum(self.signs[:, :, None] * attention[None], 1))
+
+    def _overlaps(self, role: str, responses: Array, bias: Array) -> Float[Array, "head feature lane"]:
+        """m of one token from its class means [class, lane] and its positional part [head, feature]."""
+        semantic = jnp.sum(self.weights[role][..., None] * responses[:, None, None], 0)
+        epsilon = self.epsilon[None, None]
+        return (1 - epsilon) * semantic + epsilon * bias[..., None]
+
+    def _slopes(self, role: str, responses: Float[Array, "class lane"]) -> Float[Array, "other head feature lane"]:
+        """∂m/∂A of one token."""
+        steepness = ((1 - self.epsilon) * self.beta)[None] * (1 - responses**2)
+        pairs = self.signs[:, :, None, None] * self.weights[role][:, None]
+        return jnp.sum(pairs[..., None] * steepness[:, None, None, None], 0)
+
+    def _attend(self, state: _WindowState) -> tuple[Array, Array, Array]:
+        """A', the weights of all tokens [slot, head, lane], and the part of each head in A' [head, feature, lane]."""
+        products = jnp.sign(self._scale)[None] * jnp.sum(state.query[None] * state.keys, 2)
+        # The largest exponent is exactly 0, whatever γ is: γ comes after the difference, so that it scales no rounding.
+        powers = jnp.exp(jnp.abs(self._scale)[None] * (products - jnp.max(products, 0)[None]))
+        weights = powers * (1 / jnp.sum(powers, 0))[None]
+        of_heads = jnp.sum(weights[:, :, None] * state.values, 0)
+        return jnp.sum(of_heads, 0), weights, of_heads
+
+    def _append(self, state: _WindowState, attention: Array) -> tuple[_WindowState, Array]:
+        """The window after one more token, and the class means of this token."""
+        slot, responses = state.slot, self._responses(attention)
+        here = {role: lax.dynamic_index_in_dim(bias, slot, 0, False) for role, bias in self.biases.items()}
+        m = {role: self._overlaps(role, responses, here[role]) for role in ROLES[1:]}
+        window = _WindowState(
+            lax.dynamic_update_index_in_dim(state.attention, attention, slot, 0),
+            m["q"],
+            lax.dynamic_update_index_in_dim(state.keys, m["k"], slot, 0),
+            lax.dynamic_update_index_in_dim(state.values, m["v"], slot, 0),
+            jnp.where(slot + 1 == self.context, 0, slot + 1),
+        )
+        return window, responses
+
+    def _linear(self, window: _WindowState, query_slope: Array, key_slopes: Array, value_slopes: Array) -> Any:
+        """A' and ∂A'/∂A_d: through the values, and through queries and keys into the softmax."""
+        attention, weights, of_heads = self._attend(window)
+        # ∂A'/∂z_d of each head, times the scale of the logits z.
+        to_logits = (self._scale[None] * weights)[:, :, None] * (window.values - of_heads[None])
+        by_key = jnp.sum(window.query[None, None] * key_slopes, 3)  # [slot, other, head]
+        by_value = jnp.sum(weights[:, None, :, None] * value_slopes, 2)  # [slot, other, feature]
+        through_keys = jnp.sum(by_key[:, :, :, None] * to_logits[:, None], 2)
+        by_query = jnp.sum(window.keys[:, :, :, None] * to_logits[:, :, None], 0)  # [head, query feature, feature]
+        through_query = jnp.sum(query_slope[:, :, :, None] * by_query[None], (1, 2))
+        newest = lax.rem(window.slot + self.context - 1, self.context)
+        is_newest = jnp.where(jnp.arange(self.context) == newest, 1.0, 0.0)[:, None, None, None]
+        jacobian = by_value + through_keys + is_newest * through_query[None]
+        return _LinearWindow(window, query_slope, key_slopes, value_slopes, attention, jacobian)
+
+
+def checked_network(network: Any) -> dict[str, Any]:
+    """β, γ, ε, context and positions of a mean-field or a finite network, checked against its features."""
+    features, context, positions = network.features, network.context, network.positions
+    if not isinstance(features, Features):
+        raise fail("features", type(features).__name__, "Features")
+    beta, gamma = one_number("beta", network.beta), one_number("gamma", network.gamma)
+    epsilon, bits = share_of_positions(network.epsilon), features.positional_bits
+    if bits == 0 and not traced(epsilon) and epsilon > 0:
+        raise fail("epsilon", epsilon, "0: these features have no positional bits")
+    length = context if context is None else positive_integer("context", context)
+    if positions is None:
+        if length is None and bits == 0:
+            raise fail("context", "nothing", "the context length: without positional bits there is no usual one")
+        length = 2**bits if length is None else length
+        if length > LARGEST_CONTEXT:
+            raise fail("context", length, f"at most {LARGEST_CONTEXT} tokens; set it if there are many positional bits")
+        if bits and length > 2**bits:
+            raise fail("context", length, f"at most {2**bits}, or positions for all: {bits} bits count no further")
+        positions = 2.0 * ((np.arange(length)[:, None] >> np.arange(bits)[::-1]) & 1) - 1.0  # most significant first
+    if np.ndim(positions) != 2 or np.shape(positions)[1] != bits:
+        raise fail("positions", f"shape {np.shape(positions)}", f"[context, {bits}]: one row of bits per position")
+    if length not in (None, len(positions)):
+        raise fail("context", length, f"{len(positions)}, the length of the positions")
+    checked = {"beta": beta, "gamma": gamma, "epsilon": epsilon, "context": len(positions)}
+    return checked | {"positions": _plus_or_minus("positions", positions)}
+
+
+def _plus_or_minus(name: str, bits: Any) -> Any:
+    if traced(bits):
+        return bits
+    if not np.isin(bits, (-1, 1)).all():
+        raise fail(name, "entries other than ±1", "±1 only")
+    return np.asarray(bits, np.float64)

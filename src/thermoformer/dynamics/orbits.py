@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -11,25 +11,11 @@ import numpy as np
 import scipy.signal
 import xarray as xr
 from jax import lax
-from jaxtyping import Array
 
-from .._validation import (
-    fail,
-    nonnegative_integer,
-    numbers,
-    numpy_for,
-    pair_of_numbers,
-    positive_integer,
-    real_array,
-    traced,
-)
-from .lanes import Lanes
-from .lyapunov import check_steps
-from .maps import as_map
+from .._validation import fail, nonnegative_integer, numpy_for, positive_integer, real_array, traced
+from .engine import Density, Plan, Tally, bounded, check_steps, kept_rows, steps_at_once, survey, unbounded, walk
+from .maps import Lanes, Map, as_map
 from .meanfield import MeanField, Window
-from .plan import Density, Plan, pieces_of, unbounded
-from .survey import MOST_AT_ONCE, many_steps, steps_at_once, survey
-from .window_lanes import MeanFieldLanes
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +38,9 @@ class Orbit:
 
     def to_xarray(self) -> xr.Dataset:
         """The orbit with named axes."""
-        variables: dict[str, Any] = {"A": (("step", "feature"), self.A), "m_o": (("step", "feature"), self.m_o)}
-        for name in ("m_v", "m_q", "m_k"):
-            values = getattr(self, name)
-            variables[name] = (("step", "feature") if values.ndim == 2 else ("step", "head", "feature"), values)
+        arrays = {name: value for name, value in vars(self).items() if name != "final_state"}
+        axes = {2: ("step", "feature"), 3: ("step", "head", "feature")}
+        variables = {name: (axes[array.ndim], array) for name, array in arrays.items()}
         return xr.Dataset(variables, {"feature": np.arange(1, self.A.shape[1] + 1)})
 
 
@@ -99,59 +84,63 @@ def orbit(model: Any, state: Any, *, steps: int, transient: int = 0) -> Any:
     """
     check_steps(steps, transient)
     model = as_map(model, state)
+    state, early = _grown(model, state, transient + steps)
+    columns = [numpy_for(column).stack(column) for column in zip(*early[transient:], strict=True)]
+    if (left := transient + steps - len(early)) > 0:
+        lanes, lane_state = _walked(model, state, max(left - steps, 0))
+        lane_state, rows = kept_rows(partial(_recorded, lanes), lane_state, min(left, steps))
+        if not traced(rows) and not all(np.isfinite(column).all() for column in rows):
+            raise unbounded()
+        columns = [numpy_for(pair).concatenate(pair) for pair in zip(columns, rows, strict=True)] if columns else rows
+        state = model.state(lanes, lane_state, 0)
     if not isinstance(model, MeanField):
-        lanes = model.lanes({}, state)
-        lane_state = many_steps(lanes, model.start(lanes, [state]), transient, steps_at_once(model.dimension, 1))
-        (rows,), last = _kept(_follow, lanes, lane_state, steps)
-        return MapOrbit(rows, model.state(lanes, last, 0))
-    rows, skipped = [], 0
-    # A window that is still growing, or holds x_0, is not yet of the map.
-    model.check(state)
-    while skipped + len(rows) < transient + steps and len(state.A) < model.dimension // model.features.features:
-        attention, overlaps = model.look(state)
-        if skipped < transient:
-            skipped += 1
-        else:
-            rows.append((attention, *(overlaps[role] for role in ("o", "v", "q", "k"))))
-        state = model.step(state)
-    columns = [numpy_for(column).stack(column) for column in zip(*rows, strict=True)]
-    if len(rows) < steps:
-        lanes = model.lanes({}, state)
-        at_once = steps_at_once(model.dimension, 1)
-        lane_state = many_steps(lanes, model.start(lanes, [state]), transient - skipped, at_once)
-        fast, last = _kept(_record, lanes, lane_state, steps - len(rows))
-        columns = [numpy_for(pair).concatenate(pair) for pair in zip(columns, fast, strict=True)] if columns else fast
-        state = model.state(lanes, last, 0)
+        return MapOrbit(*columns, final_state=state)
     if model.features.heads == 1:
         columns = [column[:, 0] if column.ndim == 3 else column for column in columns]
     return Orbit(*columns, final_state=state)
 
 
-def _kept(follow: Callable[..., Any], lanes: Lanes, state: Any, steps: int) -> tuple[list[np.ndarray], Any]:
-    """Columns [step, ...] of the one lane, and the last state; Ctrl-C is heard between pieces."""
-    pieces: list[list[np.ndarray]] = []
-    for some in pieces_of(steps, MOST_AT_ONCE):
-        columns, state = follow(lanes, state, some)
-        pieces.append([numbers(column)[..., 0] for column in columns])
-        if not traced(pieces[-1]) and not all(np.isfinite(column).all() for column in pieces[-1]):
-            raise unbounded()
-    return [numpy_for(column).concatenate(column) for column in zip(*pieces, strict=True)], state
+def iterate(model: Any, state: Any, steps: int) -> Any:
+    """The state some steps later; nothing in between is kept.
+
+    Arguments:
+        model, state: as in `orbit`.
+        steps: zero or more.
+
+    Example:
+        >>> iterate(lambda x: x / 2, 1.0, 3).tolist()
+        [0.125]
+    """
+    model, steps = as_map(model, state), nonnegative_integer("steps", steps)
+    state, early = _grown(model, state, steps)
+    return state if steps == len(early) else model.state(*_walked(model, state, steps - len(early)), 0)
+
+
+def _grown(model: Map, state: Any, steps: int) -> tuple[Any, list[Any]]:
+    """Steps of a window that is still growing, or holds x_0: it is not yet a state of the map in lanes."""
+    early = []
+    while isinstance(model, MeanField) and model.growing(state) and len(early) < steps:
+        attention, overlaps = model.look(state)
+        early.append((attention, *overlaps.values()))
+        state = model.step(state)
+    return state, early
+
+
+def _walked(model: Map, state: Any, steps: int) -> tuple[Lanes, Any]:
+    """One lane, and its state some steps later."""
+    lanes, lane_state = model.in_lanes([state])
+    return lanes, walk(lanes, lane_state, steps, steps_at_once(model.dimension))[0]
 
 
 @eqx.filter_jit
-def _record(lanes: MeanFieldLanes, state: Any, steps: int) -> tuple[tuple[Array, ...], Any]:
-    last, rows = lax.scan(lambda state, _: (lanes.step(state), lanes.record(state)), state, None, steps)
-    return rows, last
+def _recorded(lanes: Lanes, state: Any, steps: int) -> Any:
+    """The last state, and what `record` keeps of every step."""
 
+    def one(before: Any, _: None) -> Any:
+        after = lanes.step(before)
+        return after, lanes.record(before, after)
 
-@eqx.filter_jit
-def _follow(lanes: Lanes, state: Any, steps: int) -> tuple[tuple[Array], Any]:
-    def one(state: Any, _: None) -> tuple[Any, Array]:
-        state = lanes.step(state)
-        return state, lanes.observe(state)
-
-    last, rows = lax.scan(one, state, None, steps)
-    return (rows,), last
+    return lax.scan(one, state, None, steps)
 
 
 def orbit_statistics(
@@ -181,32 +170,16 @@ def orbit_statistics(
     check_steps(steps, transient)
     model = as_map(model, state)
     state, used = model.settled(state)
-    # What is shown is checked also where nothing is counted.
-    counted = density_of(model, show, nonnegative_integer("bins", bins) or 1, limits)
-    density = counted if bins else None
-    plan = Plan(max(transient - used, 0), steps, density=density, blocks=1, pieces=1)
-    found = survey(model, [state], {}, plan).bounded()
-    names = ("average", "deviation", "lowest", "highest")
-    dataset = xr.Dataset(
-        {name: ("observable", getattr(found, name)[0]) for name in names}, {"observable": list(model.observables)}
-    )
-    if density is not None:
-        edges = np.linspace(density.low, density.high, bins + 1)
-        dataset = dataset.assign(density=("value", found.density[0])).assign_coords(value=(edges[1:] + edges[:-1]) / 2)
-    return dataset.assign_attrs(steps=steps, transient=transient)
-
-
-def density_of(
-    model: Any, show: int, bins: int, limits: tuple[float, float], section: tuple[int, float] | None = None
-) -> Density:
-    """How an orbit is counted, checked."""
-    count = len(model.observables)
-    numbers = {"show": show} | ({} if section is None else {"section": section[0]})
-    for name, number in numbers.items():
-        if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or not 0 <= number < count:
-            raise fail(name, repr(number), f"a whole number from 0 to {count - 1}: {', '.join(model.observables)}")
-    low, high = pair_of_numbers("limits", limits)
-    return Density(positive_integer("bins", bins), low, high, int(show), section)
+    # `show` and `limits` are checked also if nothing is counted.
+    density = Density.of(model, show, nonnegative_integer("bins", bins) or 1, limits)
+    recorders = (Tally(), density) if bins else (Tally(),)
+    plan = Plan(max(transient - used, 0), steps, None, recorders, blocks=1, pieces=1)
+    found = bounded(survey(model, [state], plan))
+    variables = {name: ("observable", found[name][0]) for name in ("average", "deviation", "lowest", "highest")}
+    where: dict[str, Any] = {"observable": list(model.observables)}
+    if bins:
+        variables["density"], where["value"] = ("value", found["density"][0]), density.middles
+    return xr.Dataset(variables, where, {"steps": steps, "transient": transient})
 
 
 def power_spectrum(values: Any, *, segment: int | None = None) -> xr.DataArray:
@@ -214,7 +187,7 @@ def power_spectrum(values: Any, *, segment: int | None = None) -> xr.DataArray:
 
     Arguments:
         values: [step] or [step, feature].
-        segment: steps per segment; an eighth of all, rounded to a power of two, where absent.
+        segment: steps per segment; by default an eighth of all, rounded to a power of two.
 
     Returns:
         [frequency] or [frequency, feature]; frequencies in cycles per step, from 0 to 1/2.
@@ -224,15 +197,12 @@ def power_spectrum(values: Any, *, segment: int | None = None) -> xr.DataArray:
         >>> float(power_spectrum(wave).idxmax())
         0.125
     """
-    values = _series("values", values)
+    values = _series(values)
     length = segment or max(2 ** int(np.log2(max(len(values) / 8, 8))), 8)
     if positive_integer("segment", length) > len(values):
         raise fail("segment", segment, f"at most {len(values)}, the number of steps")
     frequency, power = scipy.signal.welch(values, nperseg=int(length), axis=0, detrend="constant")
-    axes = ("frequency",) if values.ndim == 1 else ("frequency", "feature")
-    attributes = {"long_name": "power spectral density"}
-    where = {"frequency": ("frequency", frequency, {"long_name": "frequency", "units": "cycles per step"})}
-    return xr.DataArray(power, where, axes, attrs=attributes)
+    return _along("frequency", frequency, "cycles per step", power, "power spectral density")
 
 
 def autocorrelation(values: Any, *, lags: int | None = None) -> xr.DataArray:
@@ -240,7 +210,7 @@ def autocorrelation(values: Any, *, lags: int | None = None) -> xr.DataArray:
 
     Arguments:
         values: [step] or [step, feature].
-        lags: the largest lag; a quarter of the steps where absent.
+        lags: the largest lag; a quarter of the steps by default.
 
     Returns:
         [lag] or [lag, feature]; nan for a series that does not move.
@@ -249,27 +219,27 @@ def autocorrelation(values: Any, *, lags: int | None = None) -> xr.DataArray:
         >>> float(autocorrelation(np.cos(np.pi * np.arange(1000)), lags=1)[1].round(2))
         -1.0
     """
-    values = _series("values", values)
+    values = _series(values)
     steps = len(values)
     lags = steps // 4 if lags is None else positive_integer("lags", lags)
     if lags >= steps:
         raise fail("lags", lags, f"less than {steps}, the number of steps")
-    centred = values - values.mean(axis=0)
     # Zeros behind the series keep its end from meeting its beginning.
-    spectrum = np.abs(np.fft.rfft(centred, 2 * steps, axis=0)) ** 2
-    sums = np.fft.irfft(spectrum, axis=0)[: lags + 1]
+    spectrum = np.abs(np.fft.rfft(values - values.mean(axis=0), 2 * steps, axis=0)) ** 2
     pairs = (steps - np.arange(lags + 1)).reshape(-1, *(1,) * (values.ndim - 1))
-    covariance = sums / pairs
-    moves = np.ptp(values, axis=0) > 0
+    covariance = np.fft.irfft(spectrum, axis=0)[: lags + 1] / pairs
     with np.errstate(invalid="ignore", divide="ignore"):
-        correlation = np.where(moves, covariance / covariance[0], np.nan)
-    axes = ("lag",) if values.ndim == 1 else ("lag", "feature")
-    where = {"lag": ("lag", np.arange(lags + 1), {"long_name": "lag", "units": "steps"})}
-    return xr.DataArray(correlation, where, axes, attrs={"long_name": "autocorrelation"})
+        correlation = np.where(np.ptp(values, axis=0) > 0, covariance / covariance[0], np.nan)
+    return _along("lag", np.arange(lags + 1), "steps", correlation, "autocorrelation")
 
 
-def _series(name: str, values: Any) -> np.ndarray:
-    values = real_array(name, values)
+def _series(values: Any) -> np.ndarray:
+    values = real_array("values", values)
     if values.ndim not in (1, 2) or len(values) < 8:
-        raise fail(name, f"shape {values.shape}", "[step] or [step, feature] with 8 steps or more")
+        raise fail("values", f"shape {values.shape}", "[step] or [step, feature] with 8 steps or more")
     return values
+
+
+def _along(axis: str, places: np.ndarray, units: str, values: np.ndarray, about: str) -> xr.DataArray:
+    where = {axis: (axis, places, {"long_name": axis, "units": units})}
+    return xr.DataArray(values, where, (axis, "feature")[: values.ndim], attrs={"long_name": about})

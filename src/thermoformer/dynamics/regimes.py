@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from .._keys import KeyLike
-from .._validation import fail, nonnegative_integer, nonnegative_number, positive_integer, positive_number
-from ._feature_checks import generator_of
-from .lyapunov import check_steps, exponent_count, mean_and_error
+from .._keys import KeyLike, as_key, numpy_generator
+from .._validation import fail, nonnegative_integer, nonnegative_number, positive_integer
+from .engine import Plan, Report, Returns, bounded, check_steps, survey
 from .maps import as_map
 from .meanfield import MeanField, Window
-from .plan import Plan, Survey
-from .survey import Report, survey
+from .tangents import exponents_of
 
 REGIMES = ("fixed point", "periodic", "quasi-periodic", "chaos", "hyperchaos", "undecided")
+UNSETTLED = ("chaos", "hyperchaos", "undecided")
 FIXED, PERIODIC, QUASI_PERIODIC, CHAOS, HYPERCHAOS, UNDECIDED = range(len(REGIMES))
 
 # An exponent that is 0 comes out as about a few over the number of steps: what a tangent vector gains once and for all
@@ -40,7 +38,7 @@ class Regime:
 
     Fields:
         name: one of `REGIMES`.
-        period: steps to the return; none where there is no return, or none that is confirmed.
+        period: steps to the confirmed return; None without one.
         exponents, errors: the leading Lyapunov exponents with standard errors.
         zero: exponents closer to 0 than this count as 0.
         zeros: how many exponents count as 0.
@@ -91,8 +89,8 @@ def regime(
         tolerance: how close a return must be in every coordinate, as a share of the extent of the orbit. An orbit that
             shrinks to a point counts as returning once it moves by less than the tolerance itself. A return counts only
             if the orbit then rests within rounding, about 1e-12 of its largest coordinate, or keeps coming closer.
-        confirm: run on for up to so many steps more while the verdict is chaos or undecided, judging anew each time the
-            length has doubled. Chaos that lasts for 100 000 steps may still end in a cycle (a supertransient).
+        confirm: continue for up to this many steps while the verdict is chaos or undecided, with a new verdict each
+            time the length has doubled. Chaos of 100 000 steps may still end in a cycle (a supertransient).
         progress: called as progress(done, total, message).
 
     Example:
@@ -103,122 +101,84 @@ def regime(
     model = as_map(model, state)
     check_steps(steps, transient)
     nonnegative_integer("confirm", confirm)
-    count = min(3, model.dimension) if k is None else exponent_count(k, model.dimension)
-    positive_integer("longest_period", longest_period)
-    positive_number("tolerance", tolerance)
-    state, used = model.settled(state)
-    blocks = min(20, steps)
-    wait, spent, changes = max(transient - used, 0), used, []
-    limit = transient + steps + confirm
+    exponents = exponents_of(model.dimension, min(3, model.dimension) if k is None else k, 1)
+    returns = Returns.of(positive_integer("longest_period", longest_period), tolerance)
+    state, spent = model.settled(state)
+    wait, changes = max(transient - spent, 0), ()
     while True:
-        plan = Plan(wait, steps, count, blocks=blocks, longest_period=longest_period, tolerance=tolerance)
-        found = survey(model, [state], {}, plan, progress=progress).bounded()
-        state, spent = found.finals[0], spent + wait + steps
-        exponents, errors = (values[0] for values in mean_and_error(found))
-        verdict = _verdict(exponents, errors, found, steps, spent, longest_period)
-        changes.append((spent, verdict.name))
+        found = bounded(survey(model, [state], Plan(wait, steps, exponents, returns=returns), progress=progress))
+        (state,), spent = found["finals"], spent + wait + steps
+        verdict = _verdict(found, steps, spent, longest_period)
+        changes = (*changes, (spent, verdict.name))
         wait = spent - steps  # the next verdict comes when the length has doubled
-        if verdict.name not in ("chaos", "hyperchaos", "undecided") or spent + wait + steps > limit:
-            return Regime(**{**vars(verdict), "changes": tuple(changes)})
+        if verdict.name not in UNSETTLED or spent + wait + steps > transient + steps + confirm:
+            return replace(verdict, changes=changes)
 
 
-def _verdict(exponents: np.ndarray, errors: np.ndarray, found: Survey, steps: int, spent: int, longest: int) -> Regime:
-    period, winds = int(found.period[0]), on_torus(found)
-    code, zeros, zero = classify(exponents[None], errors[None], found.period, steps, winds)
-    name = REGIMES[code[0]]
+def _verdict(found: dict[str, Any], steps: int, spent: int, longest: int) -> Regime:
+    code, zeros, zero = (values[0] for values in classify(found, steps))
+    exponents, errors, final = (found[name][0] for name in ("exponents", "errors", "finals"))
+    period, close, nearest = (int(found[name][0]) for name in ("period", "unconfirmed", "nearest"))
+    drift, nearness, is_zero = found["drift"][0], found["nearness"][0], abs(exponents[0]) <= zero
     leading = f"leading exponent {exponents[0]:.3g} ± {errors[0]:.1g}"
-    reasons = {
-        "fixed point": "the state returns at every step, within rounding or closer each time",
-        "periodic": f"the state returns after {period} steps; {leading}",
-        "quasi-periodic": f"{leading} is 0 within {zero[0]:.1g}, and there is no return within {longest} steps",
-        "chaos": f"{leading} is above {zero[0]:.1g}",
-        "hyperchaos": f"two or more exponents are above {zero[0]:.1g}",
-        "undecided": _why_undecided(found, leading, zeros[0], bool(abs(exponents[0]) <= zero[0]), zero[0], longest),
-    }
-    return Regime(
-        name=name,
-        period=period or None,
-        exponents=exponents,
-        errors=errors,
-        zero=float(zero[0]),
-        zeros=int(zeros[0]),
-        reason=reasons[name],
-        steps=spent,
-        final_state=found.finals[0],
-    )
-
-
-def _why_undecided(found: Survey, leading: str, zeros: int, is_zero: bool, zero: float, longest: int) -> str:
-    """What keeps an orbit from a verdict, and what may help."""
-    period, close, nearest = int(found.period[0]), int(found.unconfirmed[0]), int(found.nearest[0])
-    if period:
-        return f"{leading}, but a return after {_steps(period)}"
-    if close:
-        return (
-            f"{leading}, and the state comes close after {_steps(close)}, but it neither rests nor comes closer: the "
+    within = f"{leading} is 0 within {zero:.1g}"
+    after = "after 1 step" if (period or close or nearest) == 1 else f"after {period or close or nearest} steps"
+    reason = {
+        FIXED: "the state returns at every step, within rounding or closer each time",
+        PERIODIC: f"the state returns {after}; {leading}",
+        QUASI_PERIODIC: f"{within}, and there is no return within {longest} steps",
+        CHAOS: f"{leading} is above {zero:.1g}",
+        HYPERCHAOS: f"two or more exponents are above {zero:.1g}",
+        UNDECIDED: f"{within}, but its error is too large for a torus: a longer orbit may tell it from weak chaos",
+    }[int(code)]
+    # What keeps an orbit from a verdict, and what may help.
+    if code == UNDECIDED and period:
+        reason = f"{leading}, but a return {after}"
+    elif code == UNDECIDED and close:
+        reason = (
+            f"{leading}, and the state comes close {after}, but it neither rests nor comes closer: the "
             "orbit drifts, is smaller than the tolerance, or settles very slowly; "
             f"find_cycle(model, final_state, {close}) tells whether there is a cycle to settle on"
         )
-    if not is_zero:
-        return f"{leading}, and no return within {longest} steps: a longer orbit, transient or period may tell"
-    if zeros > MOST_ZEROS:
-        return (
+    elif code == UNDECIDED and not is_zero:
+        reason = f"{leading}, and no return within {longest} steps: a longer orbit, transient or period may tell"
+    elif code == UNDECIDED and zeros > MOST_ZEROS:
+        reason = (
             f"{zeros} exponents are 0 within {zero:.1g}: the motion neither attracts nor repels, like a rigid "
             "rotation, or it winds around a torus of more than two dimensions; a longer orbit does not tell, "
             "power_spectrum shows the frequencies"
         )
-    leading = f"{leading} is 0 within {zero:.1g}, but "
-    if found.drift[0] > TORUS_DRIFT:
-        return f"{leading}the orbit is still settling (drift {found.drift[0]:.1g}): a longer transient may tell"
-    if not found.nearness[0] > TORUS_NEARNESS:
-        return (
-            f"{leading}the orbit nearly closes after {_steps(nearest)} (nearness {found.nearness[0]:.1g}): it is still "
+    elif code == UNDECIDED and drift > TORUS_DRIFT:
+        reason = f"{within}, but the orbit is still settling (drift {drift:.1g}): a longer transient may tell"
+    elif code == UNDECIDED and not nearness > TORUS_NEARNESS:
+        reason = (
+            f"{within}, but the orbit nearly closes {after} (nearness {nearness:.1g}): it is still "
             "settling on a cycle, or it winds around a torus with a rotation number very close to a fraction of "
             f"denominator {nearest}; it is a torus if find_cycle(model, final_state, {nearest}) finds no stable cycle"
         )
-    return f"{leading}its error is too large for a torus: a longer orbit may tell it from weak chaos"
+    period, zero, zeros = period or None, float(zero), int(zeros)
+    return Regime(REGIMES[code], period, exponents, errors, zero, zeros, reason, spent, final_state=final)
 
 
-def _steps(count: int) -> str:
-    return "1 step" if count == 1 else f"{count} steps"
-
-
-def on_torus(found: Survey) -> np.ndarray:
-    """Whether each orbit neither closes nor changes its width, as one that winds around a torus, [point]."""
-    return (found.nearness > TORUS_NEARNESS) & ~(found.drift > TORUS_DRIFT)
-
-
-def classify(
-    exponents: np.ndarray, errors: np.ndarray, period: np.ndarray, steps: int, winds: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Regimes of many points.
+def classify(found: dict[str, Any], steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Numbers of `REGIMES`, how many exponents count as 0, and what counts as 0; [point] each.
 
     Arguments:
-        exponents, errors: [point, exponent], leading first.
-        period: [point], 0 where no return was found.
+        found: a survey with exponents and returns; without `drift` an orbit may be on a torus by its exponents alone.
         steps: what the exponents are averaged over.
-        winds: [point], whether the orbit may be called quasi-periodic; every orbit may where absent.
-
-    Returns:
-        Numbers of `REGIMES`, how many exponents count as 0, and what counts as 0; [point] each.
-
-    Example:
-        >>> code, _, _ = classify(np.array([[0.1, -1.0]]), np.array([[0.001, 0.01]]), np.array([0]), 10_000)
-        >>> REGIMES[code[0]]
-        'chaos'
     """
-    first = exponents[:, 0]
-    error = np.where(np.isfinite(errors[:, 0]), errors[:, 0], 0.0)
+    exponents, errors, period = found["exponents"], found["errors"][:, 0], found["period"]
+    error = np.where(np.isfinite(errors), errors, 0.0)
     zero = ZERO_GAIN / steps + ZERO_ERRORS * error
     above = np.sum(exponents > zero[:, None], axis=1)
     zeros = np.sum(np.abs(exponents) <= zero[:, None], axis=1)
     returned = period > 0
-    code = np.full(len(first), UNDECIDED)
+    code = np.full(len(period), UNDECIDED)
     code[~returned & (above == 1)] = CHAOS
     code[~returned & (above > 1)] = HYPERCHAOS
     steady = ZERO_ERRORS * error <= STEADY_ERRORS / steps
-    if winds is not None:
-        steady = steady & winds
+    if "drift" in found:  # an orbit on a torus neither closes nor changes its width
+        steady = steady & (found["nearness"] > TORUS_NEARNESS) & ~(found["drift"] > TORUS_DRIFT)
     code[~returned & (above == 0) & (zeros > 0) & (zeros <= MOST_ZEROS) & steady] = QUASI_PERIODIC
     # A return with a positive exponent is a contradiction, and stays undecided.
     code[returned & (above == 0)] = PERIODIC
@@ -286,24 +246,22 @@ def lifetime(
         raise fail("model", type(model).__name__, "a MeanField")
     window, _ = model.settled(state)
     spread = nonnegative_number("spread", spread)
-    positive_integer("longest_period", longest_period)
-    positive_number("tolerance", tolerance)
-    noise = generator_of(key).normal(size=(copies, *window.A.shape)) * spread
-    states: Sequence[Window] = [Window(window.A + one, window.positions) for one in noise]
+    returns = Returns.of(positive_integer("longest_period", longest_period), tolerance)
+    noise = numpy_generator(as_key(key)).normal(size=(copies, *window.A.shape)) * spread
+    states = [Window(window.A + one, window.positions) for one in noise]
     ended, periods = np.full(copies, np.inf), np.zeros(copies, int)
-    plan = Plan(steps // looks, 0, blocks=0, longest_period=longest_period, tolerance=tolerance, pieces=1)
+    plan = Plan(steps // looks, 0, returns=returns, pieces=1)
     for look in range(looks):
         if progress is not None:
             progress(look, looks, f"{int(np.isfinite(ended).sum())} of {copies} copies are periodic")
-        found = survey(model, states, {}, plan, batch=copies)
-        states = found.finals
-        now = (found.period > 0) & ~np.isfinite(ended)
+        found = survey(model, states, plan, batch=copies)
+        states = found["finals"]
+        now = (found["period"] > 0) & ~np.isfinite(ended)
         ended[now] = (look + 1) * plan.transient
-        periods = np.where(now, found.period, periods)
+        periods = np.where(now, found["period"], periods)
         if np.isfinite(ended).all():
             break
     count = int(np.isfinite(ended).sum())
-    # Of an exponential law that is cut off, the likeliest mean is all time lived over all ends.
-    lived = float(np.minimum(ended, steps).sum())
-    mean = lived / count if count else np.inf
+    # The likeliest mean of an exponential law that is cut off: all time lived over the number of ends.
+    mean = float(np.minimum(ended, steps).sum()) / count if count else np.inf
     return Lifetime(ended, periods, steps, mean, mean / np.sqrt(count) if count else np.inf)

@@ -1,29 +1,88 @@
-"""Tangent vectors of many lanes, kept orthonormal: what Lyapunov exponents are made of."""
+"""Tangent vectors of many lanes, kept orthonormal, and the Lyapunov exponents that their growth gives."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from .._validation import numpy_for
+from .._validation import fail, numpy_for, positive_integer
+from .maps import Lanes
 
 # What is left of a vector after its projections are taken away has a rounding error of about one unit of its length
 # before: with less than this share left, the rest is rounding.
 LOST = 64 * np.finfo(np.float64).eps
-# An exponent counts as lost where rounding was all that was left in more than this share of the orthonormalisations.
+# An exponent counts as lost if rounding was all that was left in more than this share of the orthonormalisations.
 # Each of these adds about −32 in place of something lower: one in ten thousand shifts the mean by a few thousandths.
 LOST_SHARE = 1e-4
-# With more vectors than this the triangle of projections is a loop, not one long program.
+# With more vectors than this the triangle of projections is a loop, not one long program. Up to this many,
+# orthonormalising costs less than pushing: it is done at every step.
 UNROLLED = 24
-
 # Projections on this many vectors at a time are taken away in one pass.
 PANEL = 2
-
 # Tangent vectors start in this random frame. It is the same in every run, so that results repeat.
 FRAME_SEED = 18
+
+
+class Exponents(eqx.Module):
+    """Growth of tangent vectors that start in a frame and are orthonormalised every few steps (Benettin et al.)."""
+
+    frame: Float[Array, "vector coordinate"]
+    every: int = eqx.field(static=True)
+
+    @property
+    def count(self) -> int:
+        """The number of leading exponents."""
+        return len(self.frame)
+
+    def init(self, lanes: Lanes, state: Any) -> Array:
+        """Tangent vectors at a state, [vector, *coordinates, lane]."""
+        return lanes.columns(state, self.frame)
+
+    def result(self, blocks: Sequence[tuple[Any, Any]], turns: int, finite: np.ndarray) -> dict[str, np.ndarray]:
+        """`exponents`, standard `errors`, shares `lost` to rounding [lane, exponent]; `blocks` [lane, block, exponent].
+
+        The largest exponent is first. Exponents are −inf from the first lost one on, and nan for unbounded orbits.
+
+        Arguments:
+            blocks: the growth of each block of steps, as `engine.walk` gives it.
+            turns: the number of orthonormalisations.
+            finite: [lane], whether the orbit stayed finite.
+        """
+        xp = numpy_for(blocks)
+        # By the mean length of a block, so that the mean over blocks is that over all steps.
+        means = [growth * len(blocks) / (turns * self.every) for growth, _ in blocks]
+        lost = xp.stack([counts for _, counts in blocks]).sum(axis=0) / turns
+        means, lost = largest_first(xp.stack(means).transpose(2, 0, 1), lost.T)
+        bounded = xp.where(finite[:, None, None], means, np.nan)
+        exponents, count = bounded.mean(axis=1), len(blocks)
+        errors = bounded.std(axis=1, ddof=1) / np.sqrt(count) if count > 1 else xp.full_like(exponents, np.nan)
+        is_lost = _lost_from_first(lost) & finite[:, None]
+        exponents, errors = xp.where(is_lost, -np.inf, exponents), xp.where(is_lost, np.nan, errors)
+        return {"blocks": means, "lost": lost, "exponents": exponents, "errors": errors}
+
+
+def exponents_of(dimension: int, k: Any = None, every: Any = None, *, quick: bool = False) -> Exponents:
+    """The k leading exponents of a map, all by default.
+
+    Arguments:
+        every: steps between orthonormalisations. By default 1 for up to 24 vectors; with more, orthonormalising costs
+            more than pushing, and is done less often.
+        quick: whether the default is every fourth step with more than four vectors: a few more low exponents are lost.
+    """
+    if k is not None and positive_integer("k", k) > dimension:
+        raise fail("k", k, f"at most {dimension}, the dimension of the map")
+    count = dimension if k is None else int(k)
+    usual = 1 if count <= UNROLLED else int(np.clip(dimension // 6, 1, 16))
+    usual = max(4, usual) if quick and count > 4 else usual
+    every = usual if every is None else positive_integer("every", every)
+    return Exponents(jnp.asarray(random_frame(count, dimension)), every)
 
 
 def random_frame(count: int, dimension: int) -> Float[np.ndarray, "vector coordinate"]:
@@ -31,10 +90,6 @@ def random_frame(count: int, dimension: int) -> Float[np.ndarray, "vector coordi
 
     Unit vectors may lie in an invariant subspace of the map, which they never leave: the largest exponent can then be
     missed. Random vectors have a part in every direction.
-
-    Example:
-        >>> bool(np.array_equal(random_frame(2, 5), random_frame(5, 5)[:2]))
-        True
     """
     # Rows are drawn one after another, and QR of the first columns depends on the others by rounding only. Small frames
     # are parts of one, without this rounding.
@@ -42,55 +97,37 @@ def random_frame(count: int, dimension: int) -> Float[np.ndarray, "vector coordi
     return np.linalg.qr(np.random.default_rng(FRAME_SEED).normal(size=(drawn, dimension)).T)[0].T[:count]
 
 
-def largest_first(
-    blocks: Float[np.ndarray, "lane block exponent"], lost: Float[np.ndarray, "lane exponent"]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Block means and lost shares of exponents, sorted by the mean over all blocks.
+def largest_first(blocks: np.ndarray, lost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Block means [lane, block, exponent] and lost shares [lane, exponent], sorted by the mean over all blocks.
 
     Vectors are in descending order only in the limit of many steps. Exponents from the first lost one on stay at the
     end, in the order of their vectors: their values mean nothing.
-
-    Example:
-        >>> largest_first(np.array([[[-1.0, 0.5, 3.0]]]), np.array([[0.0, 0.0, 0.2]]))[0].tolist()
-        [[[0.5, -1.0, 3.0]]]
     """
     xp = numpy_for(blocks, lost)
-    means = xp.where(lost_from_first(lost), -np.inf, blocks.mean(axis=1))
+    means = xp.where(_lost_from_first(lost), -np.inf, blocks.mean(axis=1))
     order = xp.argsort(-means, axis=1, stable=True)
     return xp.take_along_axis(blocks, order[:, None], axis=2), xp.take_along_axis(lost, order, axis=1)
 
 
-def lost_from_first(lost: Float[np.ndarray, "lane exponent"]) -> Bool[np.ndarray, "lane exponent"]:
+def _lost_from_first(lost: Float[np.ndarray, "lane exponent"]) -> Bool[np.ndarray, "lane exponent"]:
     """Which exponents are lost to rounding: those after a lost one are not larger than it, and are lost as well."""
     return (lost > LOST_SHARE).cumsum(axis=1) > 0
 
 
-def orthonormalise(
-    columns: Float[Array, "vector *coordinates lane"],
-) -> tuple[Array, Float[Array, "vector lane"], Bool[Array, "vector lane"]]:
+def orthonormalise(columns: Float[Array, "vector *coordinates lane"]) -> tuple[Array, Array, Array]:
     """Orthonormal vectors that span the same spaces (modified Gram–Schmidt).
-
-    Arguments:
-        columns: [vector, *coordinates, lane].
 
     Returns:
         The vectors; the logarithm of the length that each had left without its projections on those before; and
-        whether rounding is all that was left. A vector of length 0 stays 0, and counts as lost.
-
-    Example:
-        >>> pair = jnp.array([[[2.0], [0.0]], [[1.0], [3.0]]])
-        >>> np.exp(orthonormalise(pair)[1]).ravel().round(6).tolist()
-        [2.0, 3.0]
+        whether rounding is all that was left, [vector, lane]. A vector of length 0 stays 0, and counts as lost.
     """
-    shape = columns.shape
+    shape, on_cpu = columns.shape, jax.default_backend() == "cpu"
     flat = columns.reshape(shape[0], -1, shape[-1])
     before = jnp.sqrt(jnp.sum(flat**2, 1))
     if shape[0] > UNROLLED:
-        flat, lengths = _many(flat)
-    elif jax.default_backend() == "cpu":
-        flat, lengths = _each_apart(flat)
+        flat, lengths = _by_lapack(flat) if on_cpu else _in_a_loop(flat)
     else:
-        flat, lengths = _all_at_once(flat)
+        flat, lengths = _each_apart(flat) if on_cpu else _all_at_once(flat)
     lost = lengths <= LOST * before
     return flat.reshape(shape), jnp.log(jnp.where(lengths > 0, lengths, 1.0)), lost
 
@@ -117,42 +154,41 @@ def _each_apart(stacked: Float[Array, "vector coordinate lane"]) -> tuple[Array,
 
 def _without(column: Array, units: list[Array]) -> Array:
     """A vector less its projections on orthonormal ones."""
-    shared = [jnp.sum(unit * column, 0) for unit in units]
-    for unit, share in zip(units, shared, strict=True):
+    for unit, share in [(unit, jnp.sum(unit * column, 0)) for unit in units]:
         column = column - unit * share[None]
     return column
 
 
 def _all_at_once(rest: Float[Array, "vector coordinate lane"]) -> tuple[Array, Array]:
-    """Gram–Schmidt on one array: few large operations, which is what launching kernels favours."""
+    """Gram–Schmidt on one array: few large operations, because a GPU pays for every kernel it starts."""
     units, lengths = [], []
     for _ in range(rest.shape[0]):
         column, length = _unit(rest[0])
         units.append(column)
         lengths.append(length)
         rest = rest[1:]
-        shared = jnp.sum(column[None] * rest, 1)
-        rest = rest - column[None] * shared[:, None]
+        rest = rest - column[None] * jnp.sum(column[None] * rest, 1)[:, None]
     return jnp.stack(units), jnp.stack(lengths)
 
 
-def _many(columns: Float[Array, "vector coordinate lane"]) -> tuple[Array, Array]:
-    """Many vectors: LAPACK's QR on a CPU, Gram–Schmidt in a loop elsewhere, where lanes fill the machine."""
-    if jax.default_backend() == "cpu":
-        unitary, triangle = jnp.linalg.qr(jnp.transpose(columns, (2, 1, 0)))
-        lengths = jnp.abs(jnp.diagonal(triangle, axis1=1, axis2=2)).T
-        # QR completes a basis where vectors vanish; here what vanished stays so.
-        return jnp.transpose(unitary, (2, 1, 0)) * (lengths > 0)[:, None], lengths
+def _by_lapack(columns: Float[Array, "vector coordinate lane"]) -> tuple[Array, Array]:
+    """QR of many vectors on a CPU."""
+    unitary, triangle = jnp.linalg.qr(jnp.transpose(columns, (2, 1, 0)))
+    lengths = jnp.abs(jnp.diagonal(triangle, axis1=1, axis2=2)).T
+    # QR completes a basis if vectors vanish; here they stay 0.
+    return jnp.transpose(unitary, (2, 1, 0)) * (lengths > 0)[:, None], lengths
+
+
+def _in_a_loop(columns: Float[Array, "vector coordinate lane"]) -> tuple[Array, Array]:
+    """Gram–Schmidt of many vectors on a GPU, which lanes fill."""
     numbers = jnp.arange(columns.shape[0])
 
     def orthogonal_to(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         columns, lengths = carry
         column, length = _unit(lax.dynamic_index_in_dim(columns, number, 0, False))
-        shared = jnp.sum(column[None] * columns, 1)
         # The vector itself becomes its unit, those before stay, those after lose their projection.
-        taken = jnp.where((numbers > number)[:, None], shared, 0.0)
-        columns = columns - column[None] * taken[:, None]
-        columns = lax.dynamic_update_index_in_dim(columns, column, number, 0)
+        taken = jnp.where((numbers > number)[:, None], jnp.sum(column[None] * columns, 1), 0.0)
+        columns = lax.dynamic_update_index_in_dim(columns - column[None] * taken[:, None], column, number, 0)
         return columns, lax.dynamic_update_index_in_dim(lengths, length, number, 0)
 
     return lax.fori_loop(0, columns.shape[0], orthogonal_to, (columns, jnp.zeros(columns.shape[::2])))

@@ -1,0 +1,543 @@
+"""Many parameter sets and starts at once: the engine of statistics, spectra, regimes and diagrams.
+
+Points are laid out in batches of lanes. All batches have one shape, so there is one compiled program for the whole
+grid, and the number of steps is an argument of it. Nothing grows with the number of steps: recorders add up what they
+see. A new statistic is one more `Recorder`.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array
+
+from .. import _validation as check
+from .._validation import fail, numbers, numpy_for, pair_of_numbers, positive_integer, real_array, traced
+from .maps import Lanes, Map
+from .tangents import UNROLLED, Exponents, orthonormalise
+
+# Bytes of one batch, tangent vectors and densities included: on a CPU what stays in a core's cache.
+CPU_BATCH_BYTES, ACCELERATOR_BATCH_BYTES = 2**18, 2**32
+MOST_LANES, LANE_MULTIPLE = 2**17, 8
+# Ctrl-C is heard between compiled calls. This many numbers take a CPU a second at most; an accelerator, which mostly
+# starts kernels, gets the fewest steps at once.
+NUMBERS_AT_ONCE, FEWEST_AT_ONCE, MOST_AT_ONCE = 2**26, 2**12, 2**19
+# Tangent vectors align for this share of the counted steps before averaging, and for this many steps at most.
+ALIGNMENT_SHARE, LONGEST_ALIGNMENT = 0.1, 1000
+# Motion of less than this share of the largest coordinate may be rounding, which a cycle amplifies.
+RESOLUTION = 4096 * np.finfo(np.float64).eps
+# A return is confirmed over this many periods, or over as many steps as the search if that is longer.
+CONFIRMED_PERIODS = 4
+
+Report = Callable[[int, int, str], None]
+Sums = dict[str, Any]
+
+
+class Recorder(eqx.Module):
+    """A statistic of orbits in lanes: sums [..., lane] begin empty, take every step, and become numbers at the end."""
+
+    bins = 0  # numbers that are kept for every lane, if they are many
+
+    @abc.abstractmethod
+    def init(self, lanes: Lanes, state: Any) -> Sums:
+        """The sums before the first step."""
+
+    @abc.abstractmethod
+    def update(self, sums: Sums, lanes: Lanes, before: Any, after: Any) -> Sums:
+        """The sums with one more step of the orbits, inside the compiled loop."""
+
+    def result(self, sums: Sums, steps: int, early: Sums, early_steps: int) -> dict[str, np.ndarray]:
+        """Numbers by name, [lane, ...], from the sums over all steps and over the first half of the blocks."""
+        return {}
+
+
+class Tally(Recorder):
+    """`average`, `deviation`, `lowest` and `highest` of every observable [lane, observable], and `drift` [lane].
+
+    The drift is the difference of the root-mean-square changes over a rotation of the positions in the two halves of
+    the steps, over their mean: whether the orbit still changes its width. It is nan for one block.
+    """
+
+    def init(self, lanes: Lanes, state: Any) -> Sums:
+        """Nothing is counted yet."""
+        first = lanes.observe(state)  # deviations are summed from here, which loses fewer digits
+        zeros, infinite = jnp.zeros_like(first), jnp.full_like(first, jnp.inf)
+        sums = {"origin": first, "total": zeros, "squares": zeros, "lowest": infinite, "highest": -infinite}
+        return sums | {"changes": zeros[0]}
+
+    def update(self, sums: Sums, lanes: Lanes, before: Any, after: Any) -> Sums:
+        """One more point of the orbit, and its distance to the next."""
+        values = lanes.observe(before)
+        offset = values - sums["origin"]
+        return {
+            "origin": sums["origin"],
+            "total": sums["total"] + offset,
+            "squares": sums["squares"] + offset**2,
+            "lowest": jnp.minimum(sums["lowest"], values),
+            "highest": jnp.maximum(sums["highest"], values),
+            "changes": sums["changes"] + lanes.change(before, after),
+        }
+
+    def result(self, sums: Sums, steps: int, early: Sums, early_steps: int) -> dict[str, np.ndarray]:
+        """See the class."""
+        xp, mean, first = numpy_for(sums), sums["total"] / steps, early["changes"]
+        with np.errstate(invalid="ignore", over="ignore"):  # orbits that leave every bound
+            found = {name: sums[name].T for name in ("lowest", "highest")} | {"average": (sums["origin"] + mean).T}
+            found["deviation"] = xp.sqrt(xp.maximum(sums["squares"] / steps - mean**2, 0.0)).T
+            first = xp.sqrt(first / max(early_steps, 1))
+            second = xp.sqrt((sums["changes"] - early["changes"]) / max(steps - early_steps, 1))
+            both = first + second
+            drift = xp.where(both > 0, 2 * abs(first - second) / xp.where(both > 0, both, 1.0), 0.0)
+        return found | {"drift": drift if early_steps else xp.full_like(drift, np.nan)}
+
+
+def _number(value: Any) -> Array:
+    """A number as an argument of compiled programs, which are then the same for all values."""
+    return jnp.asarray(value, jnp.float64)
+
+
+class Density(Recorder):
+    """`density` [lane, bin], a histogram of one observable; what falls outside the range is not counted.
+
+    `section_density` counts only points where the observable `section` is closer to 0 than `near`.
+    """
+
+    bins: int = eqx.field(static=True)
+    low: Array = eqx.field(converter=_number)
+    high: Array = eqx.field(converter=_number)
+    shown: int = eqx.field(static=True)
+    section: int | None = eqx.field(default=None, static=True)
+    near: Array = eqx.field(default=0.0, converter=_number)
+
+    @classmethod
+    def of(cls, model: Map, show: Any, bins: Any, limits: Any, section: Any = None) -> Density:
+        """The histogram of an observable of a map, checked; a section is a pair of another observable and `near`."""
+        numbers = {"show": show}
+        if section is not None:
+            if np.shape(section) != (2,) or not float(real_array("section", section)[1]) > 0:
+                raise fail("section", repr(section), "a pair: number of an observable, tolerance above 0")
+            numbers["section"] = section[0]
+        for name, number in numbers.items():
+            whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+            if not whole or not 0 <= number < len(model.observables):
+                expected = f"a whole number from 0 to {len(model.observables) - 1}: {', '.join(model.observables)}"
+                raise fail(name, repr(number), expected)
+        return cls(positive_integer("bins", bins), *pair_of_numbers("limits", limits), int(show), *(section or ()))
+
+    @property
+    def middles(self) -> np.ndarray:
+        """Middles of the bins, [bin]."""
+        edges = np.linspace(float(self.low), float(self.high), self.bins + 1)
+        return (edges[1:] + edges[:-1]) / 2
+
+    def init(self, lanes: Lanes, state: Any) -> Sums:
+        """Empty bins."""
+        names = ("density", "section_density")[: 1 if self.section is None else 2]
+        return dict.fromkeys(names, jnp.zeros((self.bins, lanes.observe(state).shape[1]), jnp.int32))
+
+    def update(self, sums: Sums, lanes: Lanes, before: Any, after: Any) -> Sums:
+        """One more point of the orbit."""
+        values = lanes.observe(before)
+        place = jnp.floor((values[self.shown] - self.low) / ((self.high - self.low) / self.bins))
+        # Out of range is out of bounds, and dropped.
+        index = jnp.where((place >= 0) & (place < self.bins), place, self.bins).astype(jnp.int32)
+        found = {"density": index}
+        if self.section is not None:
+            found["section_density"] = jnp.where(jnp.abs(values[self.section]) < self.near, index, self.bins)
+        lane = jnp.arange(values.shape[1])
+        return {name: sums[name].at[index, lane].add(1, mode="drop") for name, index in found.items()}
+
+    def result(self, sums: Sums, steps: int, early: Sums, early_steps: int) -> dict[str, np.ndarray]:
+        """See the class."""
+        return {name: counts.T for name, counts in sums.items()}
+
+
+class Returns(Recorder):
+    """A search for the first return of every orbit after the counted steps, confirmed on the steps after the search.
+
+    A return is one of two things. The state comes back within `tolerance` times the extent of the orbit so far. Or it
+    comes back within `tolerance` itself, which an orbit that shrinks to a point does, whatever its extent.
+    It is confirmed if the orbit then rests within rounding, or if the distance between returns halves.
+
+    `period` counts the steps to the first confirmed return, 0 for none. `unconfirmed` is that of a return after which
+    the orbit neither rests nor comes closer. `nearness` is the smallest p times the distance after p steps, over the
+    largest distance: about 1 or a tenth if an orbit winds around a torus, near 0 if it closes slowly. `nearest` is that
+    p. [lane] each. To confirm, `candidate` [lane] is the period and `middle` half of the steps.
+    """
+
+    longest_period: int = eqx.field(static=True)
+    tolerance: Array = eqx.field(converter=_number)
+    candidate: Any = None
+    middle: Any = None
+
+    @classmethod
+    def of(cls, longest_period: Any, tolerance: Any) -> Returns | None:
+        """The search up to a period, checked; none for 0."""
+        longest_period = check.nonnegative_integer("longest_period", longest_period)
+        tolerance = check.positive_number("tolerance", tolerance)
+        return cls(longest_period, tolerance) if longest_period else None
+
+    def find(self, lanes: Lanes, state: Any, walk: Callable[..., Any]) -> dict[str, np.ndarray]:
+        """The numbers; `walk(state, steps, recorders, sums)` is the loop of the batch."""
+
+        # The search and the confirmation share one compiled program.
+        def follow(state: Any, candidate: np.ndarray, steps: int) -> Any:
+            one = Returns(self.longest_period, self.tolerance, jnp.asarray(candidate), jnp.asarray(steps // 2))
+            state, (sums,), *_ = walk(state, steps, (one,), _begin(lanes, state, (one,)))
+            return state, jax.device_get(sums)
+
+        never = np.full(jax.tree.leaves(state)[0].shape[-1], np.iinfo(np.int64).max)
+        state, search = follow(state, never, self.longest_period)
+        candidate = np.where(search["period"] > 0, search["period"], search["shrunk"])
+        confirmed = np.zeros(len(candidate), bool)
+        if candidate.any():
+            steps = max(self.longest_period, CONFIRMED_PERIODS * int(candidate.max()))
+            _, gaps = follow(state, np.where(candidate > 0, candidate, never), steps)
+            rests = gaps["moved"] <= RESOLUTION * gaps["size"]
+            confirmed = (candidate > 0) & (rests | (gaps["late"] <= gaps["early"] / 2))
+        farthest = search["farthest"]
+        with np.errstate(invalid="ignore"):  # orbits that leave every bound
+            nearness = np.where(farthest > 0, search["nearness"] / np.where(farthest > 0, farthest, 1.0), 0.0)
+        period, unconfirmed = np.where(confirmed, candidate, 0), np.where(confirmed, 0, candidate)
+        return {"period": period, "unconfirmed": unconfirmed, "nearness": nearness, "nearest": search["nearest"]}
+
+    def init(self, lanes: Lanes, state: Any) -> Sums:
+        """Distances are from this state."""
+        home = lanes.coordinates(state)
+        zeros, none = jnp.zeros(home.shape[1]), jnp.zeros(home.shape[1], jnp.int64)
+        sums = {"steps": jnp.zeros((), jnp.int64), "home": home, "before": home, "size": _largest(home)}
+        sums |= dict.fromkeys(("extent", "farthest", "moved", "early", "late"), zeros) | {"nearness": zeros + jnp.inf}
+        return sums | dict.fromkeys(("period", "shrunk", "nearest"), none)
+
+    def update(self, sums: Sums, lanes: Lanes, before: Any, after: Any) -> Sums:
+        """One more step of the search and of the confirmation."""
+        here, steps = lanes.coordinates(after), sums["steps"] + 1
+        distance, counts = _largest(here - sums["home"]), lanes.returns_count(steps)
+        size = jnp.maximum(sums["size"], _largest(here))
+        back = distance <= jnp.maximum(self.tolerance * sums["extent"], RESOLUTION * size)
+        nearer = counts & (steps * distance < sums["nearness"])
+        now = lax.rem(jnp.full_like(self.candidate, steps), self.candidate) == 0
+        gap = jnp.where(now, _largest(here - sums["before"]), 0.0)
+        return {
+            "steps": steps,
+            "home": sums["home"],
+            "size": size,
+            # The search.
+            "extent": jnp.maximum(sums["extent"], distance),
+            "period": jnp.where(counts & back & (sums["period"] == 0), steps, sums["period"]),
+            "shrunk": jnp.where(counts & (distance < self.tolerance) & (sums["shrunk"] == 0), steps, sums["shrunk"]),
+            "nearness": jnp.where(nearer, steps * distance, sums["nearness"]),
+            "nearest": jnp.where(nearer, steps, sums["nearest"]),
+            "farthest": jnp.where(counts, jnp.maximum(sums["farthest"], distance), sums["farthest"]),
+            # The confirmation: the largest distance from the first return, and between returns in each half.
+            "before": jnp.where(now[None], here, sums["before"]),
+            "moved": jnp.where(now, jnp.maximum(sums["moved"], distance), sums["moved"]),
+            "early": jnp.where(steps <= self.middle, jnp.maximum(sums["early"], gap), sums["early"]),
+            "late": jnp.where(steps <= self.middle, sums["late"], jnp.maximum(sums["late"], gap)),
+        }
+
+
+def _largest(coordinates: Array) -> Array:
+    return jnp.max(jnp.abs(coordinates), axis=0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done at every point."""
+
+    transient: int  # steps before anything is counted
+    steps: int  # steps that are counted; with exponents, whole intervals between orthonormalisations
+    exponents: Exponents | None = None
+    recorders: tuple[Recorder, ...] = (Tally(),)
+    returns: Returns | None = None  # the search for returns after the last step
+    blocks: int = 20  # of counted steps, or one for each of fewer; their scatter gives the error of exponents
+    pieces: int = 10  # of the transient; progress moves and Ctrl-C is heard between them
+
+    def __post_init__(self) -> None:
+        most = max(self.steps // (1 if self.exponents is None else self.exponents.every), min(self.steps, 1))
+        object.__setattr__(self, "blocks", min(self.blocks, most))
+
+
+def check_steps(steps: Any, transient: Any) -> None:
+    """Refuses less than one counted step, and a negative transient."""
+    positive_integer("steps", steps)
+    check.nonnegative_integer("transient", transient)
+
+
+def survey(
+    model: Map,
+    states: Sequence[Any],
+    plan: Plan,
+    parameters: Mapping[str, np.ndarray] | None = None,
+    *,
+    batch: int | None = None,
+    devices: Sequence[Any] | None = None,
+    progress: Report | None = None,
+) -> dict[str, Any]:
+    """Runs a plan at every point.
+
+    Arguments:
+        states: one settled state per point, or one for all.
+        parameters: values by name, one per point.
+        batch, devices, progress: as in `orbit_diagram`.
+
+    Returns:
+        By name the numbers of the recorders, exponents and returns, [point, ...]; `finite`, whether the orbit stayed
+        within bounds, [point]; and `finals`, a list with the state after the last counted step of every point.
+    """
+    parameters = parameters or {}
+    points = max([len(states), *(len(values) for values in parameters.values())])
+    expected = "one or more devices, as in jax.local_devices()"
+    devices = jax.local_devices()[:1] if devices is None else devices
+    if isinstance(devices, str) or not isinstance(devices, Sequence) or not len(devices):
+        raise fail("devices", repr(devices), expected)
+    if strange := [device for device in devices if not isinstance(device, jax.Device)]:
+        raise fail("devices", f"{strange[0]!r} among them", expected)
+    usual = usual_batch(model, plan, points, devices[0].platform)
+    size = usual if batch is None else positive_integer("batch", batch)
+    size = -(-size // len(devices)) * len(devices)
+    starts = range(0, points, size)
+    # Batches that call LAPACK (see `tangents`) can block each other inside XLA: they run one after another.
+    by_lapack = plan.exponents is not None and plan.exponents.count > UNROLLED
+    alone = devices[0].platform != "cpu" or len(devices) > 1 or by_lapack
+    workers = 1 if alone else min(len(starts), os.cpu_count() or 1)
+    clock = _Clock(len(starts) * (plan.pieces + plan.blocks), progress)
+
+    def one_batch(start: int) -> dict[str, Any]:
+        # The last batch is filled up with copies of its last point.
+        index = np.minimum(np.arange(start, start + size), points - 1)
+        chosen = [states[number] for number in index] if len(states) > 1 else list(states) * size
+        values = {name: np.broadcast_to(array, (points,))[index] for name, array in parameters.items()}
+        found = _run_batch(model, chosen, values, plan, list(devices), clock)
+        return {name: value[: points - start] for name, value in found.items()}
+
+    if workers == 1:
+        return joined([one_batch(start) for start in starts])
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(one_batch, start) for start in starts]
+        try:
+            return joined([future.result() for future in futures])
+        except BaseException as error:
+            clock.stop.set()
+            for future in futures:
+                future.cancel()
+            # Re-raise the original error, not the InterruptedError of the other batches.
+            raise (clock.cause or error) from None
+
+
+def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Points of several surveys in a row."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = {name: [part[name] for part in parts] for name in parts[0]}
+    finals = [state for some in rows.pop("finals") for state in some]
+    return {name: np.concatenate(row) for name, row in rows.items()} | {"finals": finals}
+
+
+def bounded(found: dict[str, Any]) -> dict[str, Any]:
+    """A survey itself; an orbit that left every bound is refused."""
+    if not traced(found["finite"]) and not found["finite"].all():
+        raise unbounded()
+    return found
+
+
+def unbounded(advice: str = "") -> ValueError:
+    """The error of orbits that grow without end."""
+    return fail("state", "orbits that leave every bound", f"a start from which orbits stay finite{advice}")
+
+
+def usual_batch(model: Map, plan: Plan, points: int, platform: str) -> int:
+    """Lanes that fit a core's cache, or an accelerator's memory."""
+    vectors = 0 if plan.exponents is None else plan.exponents.count
+    # Of each tangent vector the coordinates; beside them the window, its derivatives, and the densities.
+    count = model.dimension * (vectors + 12) + sum(recorder.bins for recorder in plan.recorders)
+    on_cpu, cores = platform == "cpu", os.cpu_count() or 1
+    lanes = max((CPU_BATCH_BYTES if on_cpu else ACCELERATOR_BATCH_BYTES) // (8 * count), LANE_MULTIPLE)
+    batches = -(-points // min(lanes, 256 if on_cpu else MOST_LANES))
+    if points <= LANE_MULTIPLE:
+        return -(-points // batches)
+    if on_cpu:  # every core gets as many batches as any other
+        batches = -(-batches // cores) * cores
+    return -(-points // batches // LANE_MULTIPLE) * LANE_MULTIPLE
+
+
+class _Clock:
+    """Progress of batches that run in threads, and the signal to stop them."""
+
+    def __init__(self, total: int, progress: Report | None) -> None:
+        self.total, self.progress, self.done = total, progress, 0
+        self.stop, self.lock = threading.Event(), threading.Lock()
+        self.cause: BaseException | None = None
+
+    def listen(self) -> None:
+        if self.stop.is_set():
+            raise InterruptedError("another batch was stopped")
+
+    def tick(self, message: str) -> None:
+        self.listen()
+        with self.lock:
+            self.done += 1
+            try:
+                if self.progress is not None:
+                    self.progress(self.done, self.total, message)
+            except BaseException as error:
+                self.cause = error
+                self.stop.set()  # the other batches end at their next tick
+                raise
+
+
+def _run_batch(
+    model: Map, states: list[Any], parameters: Mapping[str, Any], plan: Plan, devices: list[Any], clock: _Clock
+) -> dict[str, Any]:
+    """Steps the lanes of one batch and hands their states to the recorders."""
+    exponents, recorders = plan.exponents, plan.recorders if plan.steps else ()
+    every, vectors = (1, 0) if exponents is None else (exponents.every, exponents.count)
+    mesh = Mesh(np.array(devices), ("lane",))
+
+    def place(array: Array) -> Array:
+        """Spreads an array whose last axis is the lane over devices; a number is copied to all."""
+        axes = (None,) * (array.ndim - 1) + ("lane",) if array.ndim else ()
+        return jax.device_put(array, NamedSharding(mesh, PartitionSpec(*axes))) if len(devices) > 1 else array
+
+    with jax.default_device(devices[0]):
+        lanes, state = model.in_lanes(states, parameters, place)
+        at_once = [steps_at_once(model.dimension, len(states), count, devices[0].platform) for count in (0, vectors)]
+
+        def walk_on(state: Any, turns: int, recorders: Any = (), sums: Any = (), columns: Any = None) -> Any:
+            some, steps = (at_once[0], 1) if columns is None else (at_once[1] // every or 1, every)
+            return walk(lanes, state, turns, some, recorders, sums, columns, steps, clock.listen)
+
+        alignment = min(int(ALIGNMENT_SHARE * plan.steps), LONGEST_ALIGNMENT) // every if vectors else 0
+        aligns_before = alignment * every <= plan.transient
+        for steps in _shares(plan.transient - aligns_before * alignment * every, plan.pieces):
+            clock.tick("transient")
+            state, *_ = walk_on(state, steps)
+        *sums, columns = _begin(lanes, state, (*recorders, exponents)) if plan.steps else (None,)
+        if alignment:
+            ahead, _, columns, _ = walk_on(state, alignment, recorders, sums, columns)
+            # A transient too short to align in is left as it is: the orbit is counted from its end.
+            state = ahead if aligns_before else state
+        turns, early, blocks = _shares(max(plan.steps // every, plan.blocks), plan.blocks), sums, []
+        for number, some in enumerate(turns):
+            clock.tick("orbit")
+            early = sums if number == plan.blocks // 2 else early
+            state, sums, columns, growth = walk_on(state, some, recorders, sums, columns)
+            blocks.append(numbers(growth))
+        values = {} if plan.returns is None else plan.returns.find(lanes, state, walk_on)
+        sums, early, last = numbers((sums, early, state))
+        for one, part, first in zip(recorders, sums, early, strict=True):
+            values |= one.result(part, sum(turns) * every, first, sum(turns[: plan.blocks // 2]) * every)
+        values["finite"] = finite_lanes(last)
+        for name in {"lowest", "highest"} & values.keys():
+            values["finite"] = values["finite"] & numpy_for(values[name]).isfinite(values[name]).all(1)
+        if exponents is not None:
+            values |= exponents.result(blocks, sum(turns), values["finite"])
+        return values | {"finals": [model.state(lanes, last, lane) for lane in range(len(states))]}
+
+
+def _shares(total: int, parts: int) -> list[int]:
+    """A number of steps in almost equal parts."""
+    return [total * (part + 1) // parts - total * part // parts for part in range(parts)]
+
+
+@eqx.filter_jit
+def _begin(lanes: Lanes, state: Any, recorders: tuple[Any, ...]) -> Any:
+    """Sums before the first step. Compiled as a whole: every eager operation would compile by itself."""
+    return tuple(None if recorder is None else recorder.init(lanes, state) for recorder in recorders)
+
+
+def walk(
+    lanes: Lanes,
+    state: Any,
+    turns: int,
+    at_once: int,
+    recorders: Sequence[Recorder] = (),
+    sums: Sequence[Sums] = (),
+    columns: Array | None = None,
+    every: int = 1,
+    listen: Callable[[], None] = lambda: None,
+) -> tuple[Any, Any, Any, Any]:
+    """The state after any number of turns, and what was recorded; Ctrl-C is heard between compiled calls.
+
+    A turn is `every` steps, after which tangent vectors `columns` are orthonormalised.
+
+    Returns:
+        The state; the sums; the tangent vectors; and their growth, [vector, lane] each: the sum of its logarithms, and
+        how often rounding was all that was left.
+    """
+    growth = None
+    if columns is not None:
+        zeros = np.zeros((columns.shape[0], columns.shape[-1]))  # from NumPy, which compiles nothing
+        growth = jnp.asarray(zeros), jnp.asarray(zeros)
+    carry = (state, tuple(sums), columns, growth)
+    for done in range(0, turns, at_once):
+        listen()
+        some = jnp.asarray(min(at_once, turns - done))
+        carry = jax.block_until_ready(run(lanes, tuple(recorders), every, carry, some))
+    return carry
+
+
+@eqx.filter_jit
+def run(lanes: Lanes, recorders: tuple[Recorder, ...], every: int, carry: Any, turns: int | Array) -> Any:
+    """Some turns of `walk` in one program; their number is an argument of it."""
+    state, sums, columns, growth = carry
+    tangent = columns is not None
+
+    def one(_: Any, carry: Any) -> Any:
+        here, columns, sums = carry
+        before = here.state if tangent else here
+        columns = lanes.push(here, columns) if tangent else None
+        here = lanes.advance(here) if tangent else lanes.step(here)
+        after = here.state if tangent else here
+        pairs = zip(recorders, sums, strict=True)
+        return here, columns, tuple(recorder.update(part, lanes, before, after) for recorder, part in pairs)
+
+    def turn(_: Array, carry: Any) -> Any:
+        inner, growth = carry
+        here, columns, sums = one(0, inner) if every == 1 else lax.fori_loop(0, every, one, inner)
+        if tangent:
+            columns, logarithms, lost = orthonormalise(columns)
+            growth = growth[0] + logarithms, growth[1] + lost
+        return (here, columns, sums), growth
+
+    inner = (lanes.linearise(state) if tangent else state, columns, sums)
+    (here, columns, sums), growth = lax.fori_loop(0, turns, turn, (inner, growth))
+    return here.state if tangent else here, sums, columns, growth
+
+
+def finite_lanes(state: Any) -> np.ndarray:
+    """Whether all numbers of each lane [lane] are finite; arrays without a lane axis are shared by all lanes."""
+    xp = numpy_for(state)
+    parts = [xp.isfinite(part).reshape(-1, part.shape[-1]) for part in jax.tree.leaves(state) if np.ndim(part)]
+    return xp.asarray(xp.concatenate(parts).all(axis=0))
+
+
+def steps_at_once(dimension: int, lanes: int = 1, vectors: int = 0, platform: str | None = None) -> int:
+    """Steps of one compiled call, so few that Ctrl-C is heard after about a second."""
+    if (platform or jax.default_backend()) != "cpu":
+        return FEWEST_AT_ONCE
+    # Orthonormalising costs as the square of the number of vectors.
+    return min(max(NUMBERS_AT_ONCE // (lanes * dimension * (1 + vectors) ** 2), FEWEST_AT_ONCE), MOST_AT_ONCE)
+
+
+def kept_rows(
+    program: Callable[[Any, int], Any], carry: Any, steps: int, at_once: int | None = None
+) -> tuple[Any, list[np.ndarray]]:
+    """The last carry of program(carry, steps), and the rows [step, ...] that it gives of the one lane."""
+    at_once, pieces = at_once or MOST_AT_ONCE, []
+    for done in range(0, steps, at_once):
+        carry, rows = program(carry, min(at_once, steps - done))
+        pieces.append([numbers(column)[..., 0] for column in rows])
+    return carry, [numpy_for(column).concatenate(column) for column in zip(*pieces, strict=True)]
