@@ -127,3 +127,24 @@ def dense_action(arch: Architecture, xi: np.ndarray, labels: np.ndarray, grams, 
         logs = -np.linalg.slogdet(grams[layer])[1] + heads * np.linalg.slogdet(grams[layer + 1])[1]
         total += arch.widths[layer] * (inner + logs)
     return float(total)
+
+
+def whitened_vector(arch: Architecture, order_parameters) -> np.ndarray:
+    """The vector of whitened factors of given matrices U^1..U^{L+1}: the parametrisation inverted, in NumPy."""
+    parts: list[np.ndarray] = []
+    above = np.eye(arch.outputs)
+    for layer in reversed(range(arch.layers + 1)):
+        gram = np.asarray(order_parameters[layer])
+        inside = np.arange(len(gram)).reshape(arch.outputs, -1).T.ravel()
+        factor = np.linalg.cholesky(gram[np.ix_(inside, inside)])
+        block = arch.layout.blocks[layer]
+        # With skips the upper rows repeat the layer above, and only the lower ones are new.
+        kept = len(gram) - block.rows
+        np.testing.assert_allclose(factor[:kept, :kept], above[:kept, :kept], atol=1e-6 * np.abs(above).max())
+        outer = np.kron(np.eye(block.rows // len(above)), above) * np.sqrt(arch.variances[layer + 1])
+        whitened = np.linalg.solve(outer, factor[kept:])
+        old, triangle = whitened[:, : block.old], whitened[:, block.old :]
+        triangle = triangle - np.diag(np.diagonal(triangle)) + np.diag(np.log(np.diagonal(triangle)))
+        parts.insert(0, np.concatenate([triangle[np.tril_indices(block.rows)], old.ravel()]))
+        above = factor
+    return np.concatenate(parts)

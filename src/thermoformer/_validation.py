@@ -1,18 +1,23 @@
-"""Checks of user input: each error names the argument, what came and what was expected."""
+"""Checks of user input: each error names the argument, the value that was given and what was expected."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+Kind = TypeVar("Kind")
 
 # Rows of attention are sums of floats; float32 softmax rows miss 1 by about 1e-6.
 ROW_SUM_TOLERANCE = 1e-5
 # Whole numbers from here on do not fit into the integers of NumPy and JAX.
 INTEGER_LIMIT = 2**63
+# JAX counts the steps of a search in 32 bits.
+MOST_STEPS = 2**31 - 1
 
 
 def fail(name: str, got: object, expected: str) -> ValueError:
@@ -90,8 +95,10 @@ def attention_matrices(name: str, value: Any) -> np.ndarray:
 
 def layers_of_attention(value: Any, examples: int, tokens: int) -> tuple[np.ndarray, ...]:
     """One checked attention array per layer, all for the same examples and tokens."""
-    if isinstance(value, np.ndarray) or hasattr(value, "shape"):
-        raise fail("attention", f"one array of shape {value.shape}", "a sequence with one array per layer")
+    expected = "a sequence with one array per layer"
+    if hasattr(value, "shape"):
+        raise fail("attention", f"one array of shape {value.shape}", expected)
+    sequence("attention", value, expected)
     layers = tuple(attention_matrices(f"attention[{index}]", layer) for index, layer in enumerate(value))
     if not layers:
         raise fail("attention", "no layers", "at least one array [example, head, query, key]")
@@ -190,14 +197,127 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
     return value
 
 
+def instance(name: str, value: Any, kind: type[Kind], expected: str) -> Kind:
+    """The value, if it has the given type."""
+    if isinstance(value, kind):
+        return value
+    if hasattr(value, "shape"):
+        raise fail(name, f"an array of shape {tuple(value.shape)}", expected)
+    integers = isinstance(value, tuple) and all(isinstance(one, int) for one in value)
+    if integers or value is None or isinstance(value, (bool, int, float, str)):
+        raise fail(name, repr(value), expected)
+    word = type(value).__name__
+    raise fail(name, f"{'an' if word[0] in 'AEIOU' else 'a'} {word}", expected)
+
+
+def sequence(name: str, value: Any, expected: str) -> Any:
+    """The value, if it can be iterated over and is no string."""
+    if isinstance(value, str) or not hasattr(value, "__iter__"):
+        raise fail(name, repr(value), expected)
+    return value
+
+
+def step_limit(value: Any) -> int:
+    """The largest number of steps of a search."""
+    steps = positive_integer("max_steps", value)
+    if steps > MOST_STEPS:
+        raise fail("max_steps", steps, f"at most {MOST_STEPS}")
+    return steps
+
+
+def gram_matrix(name: str, value: Any, size: int) -> Any:
+    """A symmetric positive semidefinite matrix of the given size; of a traced matrix only the shape is checked."""
+    gram = real_array(name, value, ("path", "path"))
+    if gram.shape != (size, size):
+        raise fail(name, f"shape {gram.shape}", f"({size}, {size})")
+    symmetric = (gram + gram.T) / 2
+    if not traced(gram):
+        scale = np.abs(gram).max()
+        if np.abs(gram - symmetric).max() > 5e-9 * scale:
+            raise fail(name, "a matrix that is not symmetric", "a symmetric matrix")
+        smallest = np.linalg.eigvalsh(symmetric)[0]
+        if smallest < -1e-8 * scale:
+            raise fail(name, f"a smallest eigenvalue of {smallest:.3g}", "a positive definite matrix")
+    return symmetric
+
+
 def chosen_places(name: str, value: Any, count: int) -> np.ndarray:
-    """One or more places from 0 in something of a given count, as an array [place]."""
+    """One or more indices from 0 into something of a given length, as an array [place]."""
     chosen = np.asarray(value)
     if chosen.ndim != 1 or not chosen.size or chosen.dtype.kind not in "iu":
         raise fail(name, f"{chosen.dtype} of shape {chosen.shape}", "one or more whole numbers")
     if chosen.min() < 0 or chosen.max() >= count:
         raise fail(name, f"{chosen.min()} to {chosen.max()}", f"0 to {count - 1}")
     return chosen
+
+
+def places(name: str, value: Any, count: int) -> np.ndarray | slice:
+    """A slice, indices (negative ones count from the end) or a mask that selects at least one of `count` entries.
+
+    JAX would silently take the first or last entry in place of an index out of range.
+    """
+    expected, nothing = "a slice or an array of indices", fail(name, "nothing", f"at least one of {count}")
+    try:
+        chosen = np.arange(count)[value] if isinstance(value, slice) else np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise fail(name, value if isinstance(value, slice) else "a ragged sequence", expected) from error
+    if chosen.ndim == 0:
+        raise fail(name, repr(value), expected)
+    if chosen.size == 0:
+        raise nothing
+    if chosen.ndim != 1:
+        raise fail(name, f"an array of shape {chosen.shape}", expected)
+    if isinstance(value, slice):
+        return value
+    if chosen.dtype.kind == "b":
+        if len(chosen) != count:
+            raise fail(name, f"a mask of {len(chosen)}", f"{count}, one entry for each")
+        if not chosen.any():
+            raise nothing
+    elif chosen.dtype.kind not in "iu":
+        raise fail(name, f"an array of type {chosen.dtype}", expected)
+    elif chosen.min() < -count or chosen.max() >= count:
+        raise fail(name, f"{chosen.min()} to {chosen.max()}", f"{-count} to {count - 1}")
+    return chosen
+
+
+def tokens_with_logits(x: np.ndarray, factor: float) -> np.ndarray:
+    """Tokens whose logits, at most `factor` times the square of their largest entry, do not overflow."""
+    largest = float(np.abs(x).max())
+    if not np.isfinite(largest * largest * factor):
+        raise fail("x", f"numbers up to {largest:.3g}, whose logits overflow", "smaller numbers")
+    return x
+
+
+def check_logits(x: np.ndarray, terms: int, *weights: np.ndarray) -> None:
+    """Raises if logits overflow: sums of `terms` products of two entries of x and one entry of each weight array."""
+    if not traced(x, weights):
+        tokens_with_logits(x, math.prod((float(np.abs(part).max()) for part in weights), start=float(terms)))
+
+
+def batch_arrays(name: str, batch: Any) -> tuple[Any, Any]:
+    """Tokens and labels of a batch as arrays; arrays on a device stay there."""
+    if not isinstance(batch, tuple) or len(batch) != 2:
+        kind = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, Sequence) else "")
+        raise fail(name, kind, "two arrays, tokens and labels")
+    try:
+        x, y = (part if hasattr(part, "dtype") else np.asarray(part) for part in batch)
+    except ValueError as error:
+        raise fail(name, "a ragged sequence", "two arrays, tokens and labels") from error
+    for part in (x, y):
+        if np.dtype(part.dtype).kind not in "fiub":
+            raise fail(name, f"an array of type {part.dtype}", "two arrays of real numbers, tokens and labels")
+    return x, y
+
+
+def float32_tokens(name: str, x: Any) -> np.ndarray:
+    """Tokens [example, token, feature] as float32, the precision of training."""
+    tokens = real_array(name, x, ("example", "token", "feature"))
+    with np.errstate(over="ignore"):  # numbers that do not fit are refused below
+        short = tokens.astype(np.float32)
+    if not np.isfinite(short).all():
+        raise fail(name, f"numbers up to {np.abs(tokens).max():.3g}", "numbers that float32 holds, up to 3.4e38")
+    return short
 
 
 def true_or_false(name: str, value: Any) -> bool:

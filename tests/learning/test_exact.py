@@ -17,7 +17,6 @@ from thermoformer.learning import (
     sample_order_parameters,
     solve,
 )
-from thermoformer.learning import moments as moments_room
 from thermoformer.learning.action import Action
 from thermoformer.learning.exact import prior_vectors
 
@@ -152,7 +151,7 @@ def test_predictions_do_not_depend_on_the_pieces(posterior, monkeypatch):
     draws = posterior.predictor_draws(FEATURES)
     assert draws.shape == (2, 1000, 10)
     np.testing.assert_allclose(draws.mean(axis=(0, 1)), whole.mean, rtol=1e-10)
-    monkeypatch.setattr(moments_room, "CHUNK", 1000)
+    monkeypatch.setattr("thermoformer.learning.results.CHUNK", 1000)
     pieces = posterior.predict(FEATURES)
     np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-10)
     np.testing.assert_allclose(pieces.variance, whole.variance, rtol=1e-8)

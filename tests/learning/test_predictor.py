@@ -44,7 +44,7 @@ def test_prediction_in_pieces(monkeypatch):
     arch, features, labels = small_problem((2, 2))
     solution = solve(arch, features, labels, temperature=0.1)
     whole = solution.predict(features)
-    monkeypatch.setattr("thermoformer.learning.predictor.CHUNK", 200)
+    monkeypatch.setattr("thermoformer.learning.results.CHUNK", 200)
     pieces = solution.predict(features)
     np.testing.assert_allclose(pieces.mean, whole.mean, atol=1e-12)
     np.testing.assert_allclose(pieces.variance, whole.variance, atol=1e-12)

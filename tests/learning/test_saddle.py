@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 import scipy.optimize
-from problems import dense_action, dense_kernel, small_problem
+from problems import dense_action, dense_kernel, small_problem, whitened_vector
 
 from thermoformer.learning import (
     ConvergenceError,
@@ -19,7 +19,6 @@ from thermoformer.learning import (
     whitened_hessian,
 )
 from thermoformer.learning.action import Action
-from thermoformer.learning.order import whitened_vector
 
 CASES = [
     ((1,), 10, 1.0),

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import attention_problem, dense_action, dense_kernel, small_problem
+from problems import attention_problem, dense_action, dense_kernel, small_problem, whitened_vector
 
 from thermoformer.learning import (
     Architecture,
@@ -27,7 +27,6 @@ from thermoformer.learning import (
 from thermoformer.learning.action import Action
 from thermoformer.learning.exact import prior_vectors
 from thermoformer.learning.kernels import energy, prepare
-from thermoformer.learning.order import gram_of_vectors, whitened_vector
 
 NETWORKS = {
     "one output": Architecture((2, 3), (3, 4, 5), (0.7, 2.0, 0.5, 1.5)),
@@ -83,8 +82,9 @@ CHAINS = {
 def test_bartlett_factors_have_the_law_of_the_weights(arch):
     """First and second moments of U^1: networks drawn from the prior against the chain of small matrices."""
     draws = 20_000
-    vectors = effective_path_weights(arch, prior_weights(arch, 1, key=0, draws=draws))
-    sampled = np.asarray(gram_of_vectors(arch, vectors))
+    vectors = np.asarray(effective_path_weights(arch, prior_weights(arch, 1, key=0, draws=draws)))
+    vectors = vectors.reshape(draws, -1, arch.widths[0])
+    sampled = vectors @ vectors.transpose(0, 2, 1) / arch.widths[0]
     action = Action.at_finite_width(arch, None, 1.0)
     whitened = prior_vectors(action.layout, action.setting, np.random.default_rng(1), draws)
     factors = np.asarray(jax.jit(jax.vmap(action.path_factor))(whitened))

@@ -14,6 +14,7 @@ from thermoformer.learning import (
     SamplingWarning,
     Weights,
     forward,
+    order_parameter_from_weights,
     prior_weights,
     sample_weights,
     sample_weights_on_paths,
@@ -21,11 +22,8 @@ from thermoformer.learning import (
 )
 from thermoformer.learning.gibbs import GibbsSweep
 from thermoformer.learning.kernels import prepare, reachable_energy
-from thermoformer.learning.network import network_output
-from thermoformer.learning.order import gram_of_vectors, path_vectors
-from thermoformer.learning.path_network import path_data, vectors_below
-from thermoformer.learning.weight_posterior import queries_read
-from thermoformer.learning.weights import Observed, Potential
+from thermoformer.learning.network import network_output, order_factor, path_vectors, step_down
+from thermoformer.learning.weights import Observed, Potential, path_data, queries_read
 
 # Largest |z| allowed among up to a few hundred: once in thousands of seeds by chance, and the seeds are fixed.
 LARGEST_Z = 4.5
@@ -85,7 +83,7 @@ def test_a_draw_keeps_what_the_weights_say(arch):
     data, _ = sampling_problem(arch)
     weights = prior_weights(arch, 2, key=1)
     kept, outputs = jax.jit(lambda one: (Observed(data, False, True)(one), data.outputs(one)))(weights)
-    np.testing.assert_allclose(kept["order_parameter"], gram_of_vectors(arch, path_vectors(arch, weights)), rtol=1e-12)
+    np.testing.assert_allclose(kept["order_parameter"], order_parameter_from_weights(arch, weights), rtol=1e-12)
     found = kept["coefficients"].reshape(arch.outputs, -1) @ data.features.reshape(3, -1).T
     np.testing.assert_allclose(found, outputs, atol=1e-14)
     prior = sum(
@@ -137,7 +135,7 @@ def test_every_block_draw_has_the_dense_conditional(arch):
 
     above = [jnp.eye(arch.outputs)[:, None, :]]
     for layer in reversed(range(arch.layers + 1)):
-        above.insert(0, vectors_below(arch, above[0], start[layer + 1], layer))
+        above.insert(0, step_down(arch, above[0], start[layer + 1], layer))
 
     @jax.jit
     def drawn(keys):
@@ -167,7 +165,8 @@ def test_every_block_draw_has_the_dense_conditional(arch):
 
 def statistics(arch, blocks, problem, temperature):
     """What must keep its law: U, its logarithms, the misfit of the labels given U, squares and entries of weights."""
-    gram = gram_of_vectors(arch, path_vectors(arch, as_weights(arch, blocks)))
+    factor = order_factor(arch, path_vectors(arch, blocks[-1], blocks[1:-1]))
+    gram = factor @ factor.T
     factor = jnp.linalg.cholesky(gram + 1e-12 * jnp.eye(len(gram)))
     misfit = reachable_energy(problem, factor, temperature)
     squares = [jnp.sum(block**2) for block in blocks]

@@ -15,13 +15,16 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from .._validation import fail
-from ..learning import Architecture, PathFeatures, Solution, head_scores, label_alignment, path_scores
-from ..learning.action import Action
-from ..learning.kernels import Problem, choose_form, feature_scales
-from ..learning.order import factor_of
-from ..learning.predictor import ready_problem
-from ..learning.saddle import TOLERANCE, solution_at
-from ..learning.scores import head_labels
+from ..learning import (
+    Architecture,
+    PathFeatures,
+    Solution,
+    choose_form,
+    head_scores,
+    label_alignment,
+    path_scores,
+    solve,
+)
 from ._turn import learning_turn
 
 # Where the curve is solved, and where it is solved when every solution is dear.
@@ -29,8 +32,12 @@ WIDTHS = (5, 10, 20, 50, 100, 300, 800, 2000)
 FEW_WIDTHS = (5, 20, 100, 500, 2000)
 # Operations of one Hessian above which it is: all of them then take longer than a slider may.
 DEAR = 6e7
-# Gradient at which a point of the curve counts as found: accuracies are the same as at the usual one, in fewer steps.
-CURVE_TOLERANCE = 1e-6
+# Gradient at which the solution shown counts as found, and a point of the curve: accuracies are the same there.
+TOLERANCE, CURVE_TOLERANCE = 1e-8, 1e-6
+# Operations of one Hessian up to which Newton's method is used.
+NEWTON_OPERATIONS = 2e10
+# Up to this many paths the kernel stores pairs whatever the rank of the features (see `learning.choose_form`).
+FEW_PATHS = 16
 COMPONENTS = 30
 # A heat map with more cells than pixels shows nothing more.
 KERNEL_SHOWN = 100
@@ -165,7 +172,8 @@ class Shelf:
 
 
 _curves, _limits = Shelf(256), Shelf(256)
-_problems = Shelf(4)
+# The last solution of a data set: it holds the prepared data, from which the next search continues.
+_solutions = Shelf(4)
 # Sizes whose programs are compiled.
 _compiled: set[Hashable] = set()
 
@@ -258,13 +266,13 @@ def widths_for(paths: int, examples: int) -> tuple[int, ...]:
 
 
 class Search:
-    """The search of `learning.solve` from any start, in slices; the data is made ready only once.
+    """The search of `learning.solve` from any start, in slices; the data are prepared only once.
 
-    Where limited-memory BFGS gives up, `solve` goes on with Newton's method at any price; this does not, and the
+    If limited-memory BFGS gives up, `solve` would continue with Newton's method at any price; this does not, and the
     solution says that it has not converged.
 
     Arguments:
-        start: whitened coordinates; the Gaussian process where absent.
+        start: whitened coordinates; default: the Gaussian process.
     """
 
     def __init__(
@@ -283,14 +291,20 @@ class Search:
     def advance(self) -> None:
         """As many steps as one turn allows."""
         with learning_turn:
-            problem = _ready(self.data)
-            action = Action.of(self.arch, problem, self.temperature)
-            method = action.method
-            # A search that begins again has forgotten the curvature it had learned; Newton's knows it at once.
+            method, operations = _method(self.data)
+            # A search that starts again has lost the curvature it had learned; Newton's method computes it at once.
             least = 3 if method == "newton" else 20
-            steps = min(max(int(SLICE / _operations(problem, method)), least), self._left)
-            minimum = action.minimise(self._vector, self.tolerance, steps, method)
-            solution = solution_at(self.arch, self.temperature, action, minimum, method, self.tolerance)
+            steps = min(max(int(SLICE / operations), least), self._left)
+            options: Any = {"method": method, "tolerance": self.tolerance, "max_steps": steps}
+            earlier = _solutions.get(self.data.key)
+            if earlier is None:
+                features, labels = PathFeatures.from_attentioned_inputs(self.data.xi), self.data.labels
+                given = {"temperature": self.temperature, "form": self.data.form, "throw": False}
+                solution = solve(self.arch, features, labels, **given, **options)
+            else:
+                start = replace(earlier, vector=self._vector)
+                solution = start.continued(widths=self.arch.widths, temperature=self.temperature, **options)
+            _solutions.put(self.data.key, solution)
         self._left -= steps
         stuck = np.array_equal(solution.vector, self._vector) or not np.isfinite(solution.vector).all()
         self._vector = solution.vector
@@ -304,24 +318,18 @@ class Search:
         return self.solution
 
 
-def _operations(problem: Problem, method: str) -> float:
-    """Of one step: an exact Hessian, or a gradient from stored pairs or from features (see `kernels.choose_form`)."""
-    size = len(problem.labels)
-    columns = problem.features.shape[1] * problem.features.shape[2]
-    if problem.pairs is None:
-        return 2.0 * size**3 + 6.0 * size**2 * columns
-    pairs = len(problem.pairs)
-    return 2.0 * pairs * size**2 * (size + pairs) if method == "newton" else 2.0 * size**3 + 16.0 * pairs * size**2
-
-
-def _ready(data: Data) -> Problem:
-    kept = _problems.get(data.key)
-    if kept is None:
-        features = PathFeatures.from_attentioned_inputs(data.xi)
-        # The temperature is checked against zero only, which no choice allows.
-        kept = ready_problem(data.architecture(1), features, data.labels, 1.0, data.form)
-        _problems.put(data.key, kept)
-    return kept
+def _method(data: Data) -> tuple[str, float]:
+    """The minimiser, and the operations of one step: an exact Hessian, or a gradient from pairs or from features."""
+    examples, paths, width = data.xi.shape
+    size, pairs = min(examples, paths * width), paths * (paths + 1) // 2
+    form = choose_form(size, paths, width) if data.form == "auto" else data.form
+    # Among more examples than features, pairs are certain to be stored for few paths only.
+    if form != "pairs" or (data.form == "auto" and size < examples and paths > FEW_PATHS):
+        return "limited-memory", 2.0 * size**3 + 6.0 * size**2 * paths * width
+    hessian = 2.0 * pairs * size**2 * (size + pairs)
+    if hessian <= NEWTON_OPERATIONS:
+        return "newton", hessian
+    return "limited-memory", 2.0 * size**3 + 16.0 * pairs * size**2
 
 
 def form_for(examples: int, paths: int, features: int) -> str:
@@ -335,9 +343,11 @@ class Fit:
 
     def __init__(self, data: Data, order_parameter: np.ndarray, temperature: float) -> None:
         examples, paths, features = data.xi.shape
-        # Rows of F scaled as features are: the arrays themselves, which are far larger, stay as they are.
-        scale = feature_scales(data.architecture(1), features)[0]
-        factor = scale * factor_of(order_parameter)
+        # Rows of F with U = FFᵀ are scaled, and not the arrays themselves, which are far larger.
+        arch = data.architecture(1)
+        scale = (arch.deviations[0] / np.sqrt(features) * arch.path_scales)[:, None]
+        eigenvalues, vectors = np.linalg.eigh(order_parameter)
+        factor = scale * vectors * np.sqrt(np.maximum(eigenvalues, 0))
         mixed = (data.xi.transpose(0, 2, 1).reshape(-1, paths) @ factor).reshape(examples, -1)
         self.kernel = mixed @ mixed.T
         try:
@@ -376,7 +386,7 @@ def _overlaps(fit: Fit, data: Data) -> np.ndarray:
 
 def _picture(data: Data, curve: Curve, solution: Solution) -> LearningPicture:
     arch, temperature = solution.architecture, solution.temperature
-    fit = Fit(data, solution.order_parameter, temperature)
+    fit, scores = Fit(data, solution.order_parameter, temperature), head_scores(arch, solution.order_parameter)
     order = np.argsort(data.labels, kind="stable")
     if len(order) > KERNEL_SHOWN:
         order = order[np.linspace(0, len(order) - 1, KERNEL_SHOWN).round().astype(int)]
@@ -390,8 +400,8 @@ def _picture(data: Data, curve: Curve, solution: Solution) -> LearningPicture:
         path_names=arch.path_names(data.heads),
         order_parameter=np.array(solution.order_parameter),
         path_scores=np.array(path_scores(arch, solution.order_parameter)),
-        head_labels=head_labels(arch),
-        head_scores=head_scores(arch, solution.order_parameter).values,
+        head_labels=scores.labels,
+        head_scores=scores.values,
         kernel=fit.kernel[np.ix_(order, order)],
         kernel_labels=data.labels[order],
         classes=data.classes,

@@ -9,7 +9,7 @@ import xarray as xr
 
 from .._progress import Progress
 from ..learning import HeadScores, PathFeatures, evidence_scores, head_scores, solve_grid
-from ..learning.network import Architecture
+from ..learning.architecture import Architecture
 from ..learning.scores import head_name
 from ..networks import gradient_importance, random_orders, removal_order, rescored_order, trained_scores
 from .pruning_config import RESCORED, SCORES, PruningConfig, PruningInputs

@@ -1,11 +1,7 @@
 """Bayesian learning over attention paths: from tokens to predictions at any width."""
 
-from .comparison import Comparison, Distance, compare
-from .corrections import CorrectedSolution, one_loop
-from .evidence import EvidenceChoice, choose_by_evidence, evidence_scores
-from .exact import OrderPosterior, sample_order_parameters
-from .grid import SolutionGrid, solve_grid
-from .heads import (
+from .architecture import Architecture
+from .attention import (
     attention_from_logits,
     bilinear_attention,
     given_attention,
@@ -14,13 +10,25 @@ from .heads import (
     random_attention,
     uniform_attention,
 )
+from .comparison import Comparison, Distance, compare
+from .corrections import CorrectedSolution, one_loop
+from .evidence import EvidenceChoice, choose_by_evidence, evidence_scores
+from .exact import OrderPosterior, sample_order_parameters
 from .influence import Influence, influence
-from .network import Architecture, Weights, forward, prior_weights
-from .order import effective_path_weights, order_parameter_from_weights
+from .kernels import choose_form
+from .network import Weights, effective_path_weights, forward, order_parameter_from_weights, prior_weights
 from .paths import PathFeatures, path_attention
-from .posterior import Posterior
-from .predictor import PathSum, Prediction, Predictor, gaussian_predictor, label_alignment
-from .saddle import ConvergenceError, Solution, Stats, gaussian_process, solve, whitened_hessian
+from .results import PathSum, Posterior, Prediction, Predictor, gaussian_predictor, label_alignment
+from .saddle import (
+    ConvergenceError,
+    Solution,
+    SolutionGrid,
+    Stats,
+    gaussian_process,
+    solve,
+    solve_grid,
+    whitened_hessian,
+)
 from .sampling import Diagnostics, SamplingWarning
 from .scores import HeadScores, head_scores, path_scores
 from .weights import WeightPosterior, sample_weights, sample_weights_on_paths, weight_sampling_memory
@@ -50,6 +58,7 @@ __all__ = [
     "attention_from_logits",
     "bilinear_attention",
     "choose_by_evidence",
+    "choose_form",
     "compare",
     "effective_path_weights",
     "evidence_scores",

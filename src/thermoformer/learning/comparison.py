@@ -15,13 +15,12 @@ import numpy as np
 
 from .._keys import KeyLike, as_key
 from .._validation import fail, labels_for, nonnegative_number, one_of, positive_integer, positive_number, real_array
+from .architecture import Architecture
 from .corrections import one_loop
 from .exact import sample_order_parameters
-from .network import Architecture
-from .paths import PathFeatures, checked_features, checked_labels
-from .posterior import Posterior
-from .predictor import Prediction
-from .saddle import ConvergenceError, Solution, gaussian_process, solve
+from .paths import PathFeatures, check_new_examples, checked_labels
+from .results import EXAMPLES, ROWS, PathSum, Posterior, Prediction
+from .saddle import ConvergenceError, gaussian_process, solve
 from .sampling import Report, SamplingWarning
 from .weights import METHODS as SAMPLERS
 from .weights import sample_weights_on_paths
@@ -72,7 +71,7 @@ class Comparison:
 
     architecture: Architecture
     temperature: float
-    results: dict[str, Solution | Posterior]
+    results: dict[str, PathSum]
     predictions: dict[str, Prediction]
     test_labels: np.ndarray | None
     reference: str
@@ -88,90 +87,86 @@ class Comparison:
         """
         names = tuple(self.results)
         other = self.reference if reference is None else one_of("reference", reference, names)
-        ours, theirs = self.predictions[one_of("name", name, names)], self.predictions[other]
-        grams = [(self.results[each].order_parameter, self._order_error(each)) for each in (name, other)]
-        return Distance(
-            *_relative((ours.mean, ours.mean_error), (theirs.mean, theirs.mean_error), name == other),
-            *_relative(_deviation(ours), _deviation(theirs), name == other),
-            *_relative(grams[0], grams[1], name == other),
-        )
+        if one_of("name", name, names) == other:
+            return Distance(*(0.0,) * 6)
+        pairs = zip(self._compared(name), self._compared(other), strict=True)
+        return Distance(*(number for pair in pairs for number in _relative(*pair)))
+
+    def _compared(self, name: str) -> list[tuple[np.ndarray, Any]]:
+        """Mean, standard deviation and U of a method, each with its Monte-Carlo error; 0 if it is not sampled."""
+        prediction, result = self.predictions[name], self.results[name]
+        deviation, error = np.sqrt(np.maximum(prediction.variance, 0)), prediction.variance_error
+        if error is not None:
+            # d√v = dv / 2√v, which at v near 0 cannot exceed √dv.
+            slope = np.divide(error, 2 * deviation, out=np.full_like(error, np.inf), where=deviation > 0)
+            error = np.minimum(slope, np.sqrt(error))
+        mean = prediction.mean, prediction.mean_error
+        pairs = [mean, (deviation, error), (result.order_parameter, getattr(result, "order_parameter_error", None))]
+        return [(value, np.zeros_like(value) if error is None else error) for value, error in pairs]
 
     def table(self) -> list[dict[str, Any]]:
-        """One row per method by column name; distances and noise as fractions, None where there is no such number."""
-        rows = []
+        """One row per method by column name; distances and noise as fractions, None if there is no such number."""
+        labels, rows = self.test_labels, []
         for name, result in self.results.items():
             prediction = self.predictions[name]
-            rows.append(
-                {
-                    "method": name,
-                    "accuracy": self._accuracy(prediction),
-                    "bias": self._bias(prediction),
-                    "variance": prediction.mean_variance(),
-                    **vars(self.distance(name)),
-                    "log_evidence": result.log_evidence if isinstance(result, Solution) else None,
-                    "seconds": self.seconds[name],
-                    "mixed": result.diagnostics.mixed if isinstance(result, Posterior) else None,
-                }
-            )
+            # With one output, only labels ±1 have an accuracy; class numbers do not say how classes are coded.
+            scored = labels is not None and (prediction.mean.ndim == 2 or np.isin(labels, (-1, 1)).all())
+            coded = labels is not None and labels.ndim == prediction.mean.ndim
+            row = {"method": name, "accuracy": prediction.accuracy(labels) if scored else None}
+            row |= {"bias": prediction.bias(labels) if coded else None, "variance": prediction.mean_variance()}
+            row |= vars(self.distance(name)) | {"log_evidence": getattr(result, "log_evidence", None)}
+            mixed = result.diagnostics.mixed if isinstance(result, Posterior) else None
+            rows.append(row | {"seconds": self.seconds[name], "mixed": mixed})
         return rows
 
     def __str__(self) -> str:
-        lines = [["method", "accuracy %", "bias", "variance", *_distance_heads(self.reference)]]
-        lines[0] += ["log evidence", "seconds", "mixed"]
+        parts = {"mean": "mean", "deviation": "s.d.", "order_parameter": "U"}
+        heads = [f"{word} vs {self.reference}" for word in parts.values()]
+        lines = [["method", "accuracy %", "bias", "variance", *heads, "log evidence", "seconds", "mixed"]]
         for row in self.table():
-            own = row["method"] == self.reference
-            apart = [_percent(row[part], row[f"{part}_noise"]) for part in ("mean", "deviation", "order_parameter")]
-            lines.append(
-                [
-                    row["method"],
-                    "" if row["accuracy"] is None else f"{100 * row['accuracy']:.1f}",
-                    "" if row["bias"] is None else f"{row['bias']:.4g}",
-                    f"{row['variance']:.4g}",
-                    *(["reference"] * 3 if own else apart),
-                    "" if row["log_evidence"] is None else f"{row['log_evidence']:.2f}",
-                    f"{row['seconds']:.1f}",
-                    {None: "", True: "yes", False: "NO"}[row["mixed"]],
-                ]
-            )
-        widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-        text = []
-        for first, *rest in lines:
-            cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-            text.append("  ".join([first.ljust(widths[0]), *cells]))
-        notes = [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
-        notes += [f"{name} has not mixed: {reason}" for name, reason in self.unmixed.items()]
-        noise = ["±: what Monte-Carlo noise alone would show"] if any(map(self._is_sampled, self.results)) else []
-        return "\n".join(line.rstrip() for line in [*text, *noise, *notes])
+            apart = [_percent(row[part], row[f"{part}_noise"]) for part in parts]
+            cells = [_cell(row["accuracy"], "{:.1%}").rstrip("%"), _cell(row["bias"], "{:.4g}")]
+            cells += [
+                _cell(row["variance"], "{:.4g}"),
+                *(["reference"] * 3 if row["method"] == self.reference else apart),
+            ]
+            cells += [_cell(row["log_evidence"], "{:.2f}"), _cell(row["seconds"], "{:.1f}")]
+            lines.append([row["method"], *cells, {None: "", True: "yes", False: "NO"}[row["mixed"]]])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        aligned = [line[0].ljust(widths[0]) + "".join(map(_right, line[1:], widths[1:])) for line in lines]
+        if any(isinstance(result, Posterior) for result in self.results.values()):
+            aligned.append("±: what Monte-Carlo noise alone would show")
+        aligned += [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
+        aligned += [f"{name} has not mixed: {reason}" for name, reason in self.unmixed.items()]
+        return "\n".join(line.rstrip() for line in aligned)
 
     def to_xarray(self, head_names: Sequence[Sequence[str]] | None = None) -> xarray.Dataset:
         """By `approach`: predictions along `example` (and `output`), U along `path` and `path_other`, and scalars.
 
-        Monte-Carlo errors are 0 where nothing is sampled, and what a method does not have is nan.
+        Monte-Carlo errors are 0 if nothing is sampled, and numbers that a method does not have are NaN.
 
         Arguments:
-            head_names: names of the heads of each layer, for the names of the paths; numbers where absent.
+            head_names: names of the heads of each layer, for the names of the paths; default: numbers.
         """
         import xarray
 
         # An axis called method would collide with the argument of xarray's own sel and reindex.
         names, rows = list(self.results), self.table()
-        axes = ("approach", *("example", "output")[: self.predictions[names[0]].mean.ndim])
-        data: dict[str, Any] = {}
+        predictions = [self.predictions[name] for name in names]
+        axes, data = ("approach", *EXAMPLES[: predictions[0].mean.ndim]), {}
         for field in ("mean", "variance", "mean_error", "variance_error"):
-            values = [getattr(self.predictions[name], field) for name in names]
-            blank = np.zeros_like(self.predictions[names[0]].mean)
-            data[field] = (axes, np.stack([blank if value is None else value for value in values]))
-        square = ("approach", "path", "path_other")
-        data["order_parameter"] = (square, np.stack([self.results[name].order_parameter for name in names]))
-        data["order_parameter_error"] = (square, np.stack([self._order_error(name) for name in names]))
+            values = [getattr(prediction, field) for prediction in predictions]
+            data[field] = (axes, np.stack([0 * predictions[0].mean if one is None else one for one in values]))
+        grams = [self._compared(name)[2] for name in names]
+        for field, part in (("order_parameter", 0), ("order_parameter_error", 1)):
+            data[field] = (("approach", *ROWS), np.stack([pair[part] for pair in grams]))
         for part in vars(self.distance(names[0])):
             data[f"distance_{part}"] = ("approach", [row[part] for row in rows])
         for part in ("accuracy", "bias", "log_evidence", "seconds"):
             data[part] = ("approach", [np.nan if row[part] is None else row[part] for row in rows])
         data["mixed"] = ("approach", [row["mixed"] is not False for row in rows])
         if self.test_labels is not None:
-            data["test_label"] = (("example", "output")[: self.test_labels.ndim], self.test_labels)
-        paths = list(self.architecture.order_names(head_names))
+            data["test_label"] = (EXAMPLES[: self.test_labels.ndim], self.test_labels)
         attributes = {
             "reference": self.reference,
             "heads": list(self.architecture.heads),
@@ -179,26 +174,8 @@ class Comparison:
             "temperature": self.temperature,
             "left_out": "; ".join(f"{name}: {reason}" for name, reason in self.left_out.items()),
         }
-        return xarray.Dataset(data, {"approach": names, "path": paths, "path_other": paths}, attributes)
-
-    def _is_sampled(self, name: str) -> bool:
-        return isinstance(self.results[name], Posterior)
-
-    def _order_error(self, name: str) -> np.ndarray:
-        result = self.results[name]
-        return result.order_parameter_error if isinstance(result, Posterior) else np.zeros_like(result.order_parameter)
-
-    def _accuracy(self, prediction: Prediction) -> float | None:
-        """With one output, only where labels are ±1."""
-        labels = self.test_labels
-        if labels is None or (prediction.mean.ndim == 1 and not np.isin(labels, (-1, 1)).all()):
-            return None
-        return prediction.accuracy(labels)
-
-    def _bias(self, prediction: Prediction) -> float | None:
-        """None for class numbers, which do not say how classes are coded."""
-        labels = self.test_labels
-        return None if labels is None or labels.ndim != prediction.mean.ndim else prediction.bias(labels)
+        paths = list(self.architecture.order_names(head_names))
+        return xarray.Dataset(data, {"approach": names} | dict.fromkeys(ROWS, paths), attributes)
 
 
 def compare(
@@ -243,14 +220,17 @@ def compare(
         >>> comparison.reference, round(comparison.distance("gaussian process").mean, 2)
         ('saddle', 0.12)
     """
-    names = _checked_methods(methods)
-    sampled = [name for name in names if name in REFERENCES]
+    if isinstance(methods, str) or not tuple(methods):
+        raise fail("methods", repr(methods), "a sequence of names, at least one")
+    names = tuple(one_of("methods", name, METHODS) for name in methods)
+    if len(set(names)) < len(names):
+        raise fail("methods", names, "every name once")
     y = checked_labels(arch, features, labels)
-    checked_features("test_features", test_features)
+    check_new_examples(test_features, features.paths, features.token_width, "test_features")
+    sampled = set(names) & set(REFERENCES)
     temperature = (positive_number if sampled else nonnegative_number)("temperature", temperature)
     draws_of, chains = _checked_draws(draws), positive_integer("chains", chains)
     one_of("sampler", sampler, SAMPLERS)
-    _check_features(arch, features, test_features)
     known = None if test_labels is None else _checked_test_labels(test_labels, test_features.examples, arch.outputs)
     exact_key, network_key = jax.random.split(as_key(key))
 
@@ -265,7 +245,7 @@ def compare(
     # Cached, since one-loop builds on it.
     saddle = functools.cache(lambda: solve(*given, temperature=temperature))
     options: dict[str, Any] = {"temperature": temperature, "chains": chains}
-    ways: dict[str, Callable[[], Solution | Posterior]] = {
+    ways: dict[str, Callable[[], PathSum]] = {
         "gaussian process": lambda: gaussian_process(*given, temperature=temperature),
         "saddle": saddle,
         "one-loop": lambda: one_loop(saddle()),
@@ -310,14 +290,10 @@ def compare(
     return Comparison(arch, temperature, results, predictions, known, reference, seconds, left_out, unmixed)
 
 
-def _relative(
-    ours: tuple[np.ndarray, np.ndarray | None], theirs: tuple[np.ndarray, np.ndarray | None], same: bool
-) -> tuple[float, float]:
+def _relative(ours: tuple[np.ndarray, np.ndarray], theirs: tuple[np.ndarray, np.ndarray]) -> tuple[float, float]:
     """Root-mean-square difference of values over that of theirs, and the noise that both errors put under it."""
-    if same:
-        return 0.0, 0.0
     scale = _root_mean_square(theirs[0]) or np.nan
-    noise = math.hypot(*(0.0 if error is None else _root_mean_square(error) for _, error in (ours, theirs)))
+    noise = math.hypot(_root_mean_square(ours[1]), _root_mean_square(theirs[1]))
     return _root_mean_square(ours[0] - theirs[0]) / scale, noise / scale
 
 
@@ -325,32 +301,16 @@ def _root_mean_square(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-def _deviation(prediction: Prediction) -> tuple[np.ndarray, np.ndarray | None]:
-    """Standard deviations and their Monte-Carlo errors."""
-    deviation = np.sqrt(np.maximum(prediction.variance, 0))
-    error = prediction.variance_error
-    if error is None:
-        return deviation, None
-    # d√v = dv / 2√v, which at v near 0 cannot exceed √dv.
-    slope = np.divide(error, 2 * deviation, out=np.full_like(error, np.inf), where=deviation > 0)
-    return deviation, np.minimum(slope, np.sqrt(error))
-
-
-def _distance_heads(reference: str) -> list[str]:
-    return [f"{part} vs {reference}" for part in ("mean", "s.d.", "U")]
-
-
 def _percent(value: float, noise: float) -> str:
     return f"{100 * value:.3g} %" + (f" ± {100 * noise:.2g}" if noise > 0 else "")
 
 
-def _checked_methods(methods: Any) -> tuple[str, ...]:
-    if isinstance(methods, str) or not tuple(methods):
-        raise fail("methods", repr(methods), "a sequence of names, at least one")
-    names = tuple(one_of("methods", name, METHODS) for name in methods)
-    if len(set(names)) < len(names):
-        raise fail("methods", names, "every name once")
-    return names
+def _cell(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)
+
+
+def _right(cell: str, width: int) -> str:
+    return "  " + cell.rjust(width)
 
 
 def _checked_draws(draws: Any) -> dict[str, int]:
@@ -359,15 +319,6 @@ def _checked_draws(draws: Any) -> dict[str, int]:
     if set(draws) != set(REFERENCES):
         raise fail("draws", sorted(map(str, draws)), "one number, or one for each of 'exact' and 'sampled'")
     return {name: positive_integer(f"draws[{name!r}]", count) for name, count in draws.items()}
-
-
-def _check_features(arch: Architecture, features: PathFeatures, test_features: PathFeatures) -> None:
-    if features.paths != arch.paths:
-        raise fail("features", f"{features.paths} paths", f"{arch.paths}, those of the architecture")
-    shape, trained = ((each.paths, each.token_width) for each in (test_features, features))
-    if shape != trained:
-        expected = f"{trained[0]} paths of token width {trained[1]}, as in training"
-        raise fail("test_features", f"{shape[0]} paths of token width {shape[1]}", expected)
 
 
 def _checked_test_labels(labels: Any, examples: int, outputs: int) -> np.ndarray:

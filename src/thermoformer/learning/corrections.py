@@ -11,9 +11,9 @@ of freedom and not N. To order 1/N any function g of v has the mean g* + d·∂g
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -22,46 +22,57 @@ import numpy as np
 
 from .._validation import fail, numbers, traced
 from .action import Action
+from .architecture import Architecture, squeeze_output
 from .kernels import PAIR_MEMORY, energy, with_pairs
-from .moments import NewExamples, moments, new_examples
 from .paths import PathFeatures
-from .predictor import Prediction, joined, readout_at
-from .saddle import Solution, action_of, checked_solution
+from .results import NewExamples, PathSum, Prediction, joined, moments, new_examples, raw_readout, readout_at
+from .saddle import Solution, checked_solution
 
 
-class CorrectedSolution(Solution):
-    """A saddle with the correction of order 1/N to its order parameters, predictions and evidence.
+class CorrectedSolution(eqx.Module, PathSum):
+    """The correction of order 1/N to the order parameters, predictions and evidence of a saddle.
 
-    `order_parameter`, `order_parameters`, `log_evidence` and `predict` are the corrected ones; action, energy, entropy
-    and vector are the saddle's.
+    All other attributes, such as `action`, `stats` or `vector`, are those of the saddle.
 
-    Fields, beside those of `Solution`:
+    Fields:
+        architecture, temperature: of the network.
+        order_parameter, order_parameters: the means of U^1 and of U^1..U^{L+1}.
+        log_evidence: ln p(y) with its terms of order one.
         saddle: the solution without correction.
         displacement: by how much the mean of the vector lies off the saddle [parameter].
         covariance: of the vector, to order 1/N [parameter, parameter].
     """
 
+    architecture: Architecture
+    temperature: float
+    order_parameter: np.ndarray
+    order_parameters: tuple[np.ndarray, ...]
+    log_evidence: float
     saddle: Solution
     displacement: np.ndarray
     covariance: np.ndarray
 
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("problem", "action", "energy", "entropy", "converged", "stats", "vector"):
+            raise AttributeError(name)
+        return getattr(self.saddle, name)
+
     def predict(self, features: PathFeatures) -> Prediction:
         """Mean and variance of the output for new examples to order 1/N, fluctuations of U included.
 
-        Far from large N a corrected variance can come out under 0; it is cut there.
+        Far from large N a corrected variance can come out under 0; it is set to 0 then.
         """
-        given = self._given()
-        parts = [_corrected_moments(*given, new) for new in new_examples(self.architecture, features, self.problem)]
-        mean, variance = joined(parts, axis=1)
-        return Prediction(mean[0], variance[0]) if self.architecture.outputs == 1 else Prediction(mean.T, variance.T)
+        new = new_examples(self.architecture, features, self.saddle.problem)
+        return Prediction(*joined([_corrected_moments(*self._given(), piece) for piece in new]))
 
-    def _readout(self) -> jax.Array:
-        return _corrected_readout(*self._given())
+    def path_readout(self) -> np.ndarray:
+        """The mean readout of every path to order 1/N, [path, feature] (and output)."""
+        return raw_readout(self.architecture, self.saddle.problem, _corrected_readout(*self._given()))
 
     def _given(self) -> tuple[Action, jax.Array, jax.Array, jax.Array]:
         """The action, the saddle, the displacement from it and a square root of the covariance."""
         root = _square_root(jnp.asarray(self.covariance))
-        return action_of(self), jnp.asarray(self.vector), jnp.asarray(self.displacement), root
+        return self.saddle.action_function, jnp.asarray(self.saddle.vector), jnp.asarray(self.displacement), root
 
 
 def one_loop(solution: Solution) -> CorrectedSolution:
@@ -81,7 +92,7 @@ def one_loop(solution: Solution) -> CorrectedSolution:
     """
     arch, problem = checked_solution(solution).architecture, solution.problem
     failed = not traced(solution.converged) and not solution.converged
-    if failed or solution.stats.method == "limit":
+    if failed or solution.infinite_width:
         raise fail("solution", "no minimum of the action", "a converged solution of `solve`")
     for width, block in zip(arch.widths, arch.layout.blocks, strict=True):
         if width < block.old + block.columns:
@@ -91,12 +102,10 @@ def one_loop(solution: Solution) -> CorrectedSolution:
     # Its derivative keeps a handful of copies of what the Hessian needs.
     if 8 * 5 * (rows * (rows + 1) // 2) * len(problem.labels) ** 2 > 4 * PAIR_MEMORY:
         raise fail("correction", f"{rows} paths on {len(problem.labels)} observations", "a smaller problem")
-    action, vector = action_of(solution), jnp.asarray(solution.vector)
-    found = _fluctuations(replace(action, problem=with_pairs(problem)), vector)
-    covariance, displacement, evidence, grams = numbers(found)
-    fields = {field.name: getattr(solution, field.name) for field in dataclasses.fields(Solution)}
-    corrected = {"order_parameter": grams[0], "order_parameters": tuple(grams), "log_evidence": evidence}
-    return CorrectedSolution(**fields | corrected, saddle=solution, displacement=displacement, covariance=covariance)
+    action = replace(solution.action_function, problem=with_pairs(problem))
+    covariance, displacement, evidence, grams = numbers(_fluctuations(action, jnp.asarray(solution.vector)))
+    given = arch, solution.temperature, grams[0], tuple(grams), evidence
+    return CorrectedSolution(*given, solution, displacement, covariance)
 
 
 def _square_root(covariance: jax.Array) -> jax.Array:
@@ -129,7 +138,7 @@ def _corrected_moments(
 
     mean_of, scatter = _averages(at, vector, displacement, root)
     # The law of total variance: the scatter of mean_U comes on top of the mean of variance_U.
-    return mean_of[0], jnp.maximum(mean_of[1] + scatter[0], 0)
+    return squeeze_output(mean_of[0]), squeeze_output(jnp.maximum(mean_of[1] + scatter[0], 0))
 
 
 @eqx.filter_jit

@@ -11,13 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail, nonnegative_number, real_array, true_or_false
-from ._entries import step_limit
-from .action import Action, Setting
-from .minimise import limited_memory
-from .network import Architecture
+from .._validation import fail, nonnegative_number, real_array, step_limit, true_or_false
+from .action import Action, Setting, limited_memory
+from .architecture import Architecture
+from .kernels import prepare
 from .paths import PathFeatures, checked_labels
-from .predictor import ready_problem
 from .saddle import TOLERANCE, ConvergenceError, Solution, checked_solution, reason_for, search, solve
 from .scores import HeadScores, head_labels
 
@@ -72,10 +70,8 @@ def evidence_scores(
 
 def _solution_of(solution: Solution, arch: Architecture, labels: np.ndarray, temperature: float) -> Solution:
     """A solution that can be of this problem: scores against one of another problem would mean nothing."""
-    checked_solution(solution)
-    if type(solution) is not Solution or solution.stats.method == "limit":
-        kind = "the limit of infinite width" if type(solution) is Solution else f"a {type(solution).__name__}"
-        raise fail("solution", kind, "a minimum of the action, as solve returns it without correction")
+    if checked_solution(solution).infinite_width:
+        raise fail("solution", "the limit of infinite width", "a minimum of the action, as solve returns it")
     if solution.architecture != arch:
         raise fail("solution", solution.architecture, f"one of {arch}")
     if solution.temperature != temperature:
@@ -159,7 +155,7 @@ def choose_by_evidence(
     start, max_steps = nonnegative_number("temperature", temperature), step_limit(max_steps)
     if not low <= start <= high:
         raise fail("temperature", start, f"a number from {low:g} to {high:g}, the range allowed")
-    problem = ready_problem(arch, features, y, low, form)
+    problem = prepare(arch, features, y, form, low)
     first = Action.of(arch, problem, start)
     reach = np.array([math.log(high / low) / 2] + [REACH] * (len(first.setting.scales) if arch.skip else 1))
     allowed = _Allowed(first.setting, math.log(low * high) / 2, reach, variances)
@@ -183,7 +179,7 @@ def choose_by_evidence(
         factor = float(jnp.prod((setting.scales / allowed.base.scales) ** 2)) ** (1 / len(arch.variances))
         architecture = arch.replace(variances=tuple(variance * factor for variance in arch.variances))
     edges = np.abs(np.sin(knobs / reach))[: None if variances else 1]
-    ready = ready_problem(architecture, features, y, chosen, form)
+    ready = prepare(architecture, features, y, form, chosen)
     solution = search(architecture, ready, chosen, vector, "auto", TOLERANCE, max_steps)
     if not solution.converged:
         raise ConvergenceError(reason_for(solution, TOLERANCE))

@@ -18,16 +18,25 @@ import numpy as np
 
 from .._keys import KeyLike, as_key, numpy_generator
 from .._validation import fail, one_of, positive_number
-from .action import Action, Setting
-from .kernels import null_energy
-from .layout import Layout
-from .minimise import Minimum
-from .moments import NewExamples, moments, new_examples
-from .network import Architecture
+from .action import Action, Minimum, Setting
+from .architecture import Architecture, Layout
+from .kernels import Problem, null_energy, prepare
 from .paths import PathFeatures, checked_labels
-from .posterior import Posterior, batch_numbers, draws_tree, mean_and_error, prediction_from_batches
-from .predictor import Prediction, readout_at, readout_of_raw, ready_problem
-from .sampling import Report, check_devices, check_sizes, diagnose, run_nuts, warn_if_unmixed
+from .results import (
+    ROWS,
+    NewExamples,
+    Posterior,
+    Prediction,
+    batch_numbers,
+    draws_tree,
+    mean_over_draws,
+    moments,
+    new_examples,
+    prediction_from_batches,
+    raw_readout,
+    readout_at,
+)
+from .sampling import Plan, Report, diagnose, run_nuts, warn_if_unmixed
 from .tempering import run_tempered
 
 METHODS = ("auto", "nuts", "tempered")
@@ -67,8 +76,8 @@ class _Observed(eqx.Module):
 
     target: Target
 
-    def __call__(self, position: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return self.target.vector(position), self.target(position)
+    def __call__(self, position: jax.Array, potential: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return self.target.vector(position), potential
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +92,11 @@ class OrderPosterior(Posterior):
     action: Action
     vectors: np.ndarray
 
+    @property
+    def problem(self) -> Problem:
+        """The prepared training data."""
+        return self.action.problem
+
     def predict(self, features: PathFeatures) -> Prediction:
         """mean = E_U[mean_U], variance = E_U[variance_U] + Var_U[mean_U], with Monte-Carlo errors of both.
 
@@ -91,29 +105,23 @@ class OrderPosterior(Posterior):
         counts = np.bincount(self._batch_numbers())
         sums = [
             np.asarray(_batch_sums(self.action, new, self._groups(), len(counts)))
-            for new in new_examples(self.architecture, features, self.action.problem)
+            for new in new_examples(self.architecture, features, self.problem)
         ]
         averages = np.concatenate(sums, axis=2) / counts[:, None, None, None]
-        means, squares, variances = (self._squeezed(averages[:, part]) for part in range(3))
-        return prediction_from_batches(means, squares, variances, counts)
+        return prediction_from_batches(*averages.transpose(1, 0, 2, 3), counts)
 
     def predictor_draws(self, features: PathFeatures) -> np.ndarray:
         """mean_U of every draw for new examples, [chain, draw, example] (and output)."""
-        chains, draws, _ = self.vectors.shape
-        parts = [
-            np.asarray(_mean_draws(self.action, new, self._groups()))[: chains * draws]
-            for new in new_examples(self.architecture, features, self.action.problem)
-        ]
-        values = np.concatenate(parts, axis=1)
-        return self._squeezed(values.reshape(chains, draws, *values.shape[1:]))
+        new, count = new_examples(self.architecture, features, self.problem), len(self._batch_numbers())
+        return self._by_chain([np.asarray(_mean_draws(self.action, one, self._groups()))[:count] for one in new])
 
     def path_readout(self) -> np.ndarray:
         """The mean over draws of the readout of every path given U, [path, feature] (and output)."""
         mean = _mean_readout(self.action, jnp.asarray(self.vectors.reshape(-1, self.action.layout.count)))
-        return readout_of_raw(self.architecture, self.action.problem, mean)
+        return raw_readout(self.architecture, self.problem, mean)
 
     def _batch_numbers(self) -> np.ndarray:
-        return batch_numbers(*self.vectors.shape[:2]).ravel()
+        return batch_numbers(*self.vectors.shape[:2])
 
     def _groups(self) -> tuple[jax.Array, jax.Array]:
         """Draws and their batch numbers in groups that are worked on at once, [group, draw, ...]."""
@@ -123,10 +131,6 @@ class OrderPosterior(Posterior):
         vectors = np.concatenate([vectors, np.repeat(vectors[-1:], missing, axis=0)])
         numbers = np.concatenate([numbers, np.full(missing, numbers[-1] + 1)])
         return jnp.asarray(vectors).reshape(-1, size, self.action.layout.count), jnp.asarray(numbers).reshape(-1, size)
-
-    def _squeezed(self, values: np.ndarray) -> np.ndarray:
-        """One output has no axis of its own."""
-        return values[..., 0] if self.architecture.outputs == 1 else values
 
 
 def sample_order_parameters(
@@ -158,10 +162,10 @@ def sample_order_parameters(
         labels: y [example], or [example, output].
         temperature: τ > 0.
         key: an integer or a JAX key.
-        draws, chains, warmup: draws per chain after warm-up; warm-up is half of them, at least 200, where not given.
+        draws, chains, warmup: draws per chain after warm-up; warm-up is by default half of them, at least 200.
         method: "nuts", "tempered", or "auto": tempered where some N_l < n_l.
         form: form of the kernel: "auto", "pairs", "features" or "dual".
-        devices: how many local devices share the chains, a divisor of their number; one where absent.
+        devices: the number of local devices that share the chains, a divisor of their number; default: one.
         progress: called as progress(done, total, message).
 
     Example:
@@ -178,30 +182,23 @@ def sample_order_parameters(
     target_acceptance = positive_number("target_acceptance", target_acceptance)
     if target_acceptance >= 1:
         raise fail("target_acceptance", target_acceptance, "a number between 0 and 1")
-    draws, chains, warmup = check_sizes(draws, chains, warmup)
-    count = check_devices(devices, chains)
+    plan = Plan.of(draws, chains, warmup, devices, progress)
     one_of("method", method, METHODS)
     key = as_key(key)
-    problem = ready_problem(arch, features, y, temperature, form)
+    problem = prepare(arch, features, y, form, temperature)
     action = Action.at_finite_width(arch, problem, temperature)
     layout = action.layout
-    options: dict[str, Any] = {
-        "warmup": warmup,
-        "draws": draws,
-        "target_acceptance": target_acceptance,
-        "devices": count,
-        "progress": progress,
-    }
     if method == "tempered" or (method == "auto" and layout.narrow):
         name = "tempered nuts"
         target = Target(action, jnp.zeros(layout.count), jnp.ones(layout.count))
         prior = partial(prior_vectors, layout, action.setting)
-        (vectors, potentials), stats = run_tempered(target, _Observed(target), prior, key, chains=chains, **options)
+        found = run_tempered(target, _Observed(target), prior, key, plan, target_acceptance)
     else:
         name = "nuts"
         start_key, run_key = jax.random.split(key)
-        target, start = whitened_target(action, start_key, chains)
-        (vectors, potentials), stats = run_nuts(target, _Observed(target), start, run_key, **options)
+        target, start, known = whitened_target(action, start_key, plan.chains)
+        found = run_nuts(target, _Observed(target), start, run_key, plan, target_acceptance, known)
+    (vectors, potentials), stats = found
     grams = np.asarray(_grams(action, jnp.asarray(vectors)))
     if layout.narrow and stats.crossings is None:
         stats = stats._replace(crossings=mode_crossings(action, key, grams))
@@ -209,41 +206,32 @@ def sample_order_parameters(
     density = -potentials - float(null_energy(problem, temperature)) / 2
     diagnostics = diagnose(name, {"order parameter": grams[..., *upper], "log density": density}, stats)
     warn_if_unmixed(diagnostics)
-    mean, error = mean_and_error(grams)
-    kept = {
-        "order_parameter": (("path", "path_other"), grams),
-        "whitened": (("parameter",), vectors),
-        "log_density": ((), density),
-    }
-    return OrderPosterior(
-        architecture=arch,
-        temperature=temperature,
-        order_parameter=mean,
-        order_parameter_error=error,
-        diagnostics=diagnostics,
-        draws=draws_tree(arch, kept, stats, temperature=temperature, method=f"order parameters, {name}"),
-        action=action,
-        vectors=vectors,
-    )
+    kept = {"order_parameter": (ROWS, grams), "whitened": (("parameter",), vectors), "log_density": ((), density)}
+    tree = draws_tree(arch, kept, stats, temperature=temperature, method=f"order parameters, {name}")
+    return OrderPosterior(arch, temperature, *mean_over_draws(grams), diagnostics, tree, action, vectors)
 
 
-def whitened_target(action: Action, key: jax.Array, chains: int) -> tuple[Target, jax.Array]:
-    """The exact density in coordinates centred at its mode and whitened by its Hessian there, and starts of chains.
+def whitened_target(action: Action, key: jax.Array, chains: int) -> tuple[Target, jax.Array, Any]:
+    """The exact density in coordinates centred at its mode and whitened by its Hessian there.
 
-    The mode is searched from one draw of the prior for every chain. If these searches end in different modes the chains
-    start there, and R-hat tells.
+    Also returns where chains start, and the potential and its gradient there, [chain]. The mode is searched from one
+    draw of the prior for every chain, and each chain starts where its search ended. If these are different modes, R-hat
+    tells. The gradient is None if a search failed.
     """
-    generator = numpy_generator(key)
-    found = modes_from_prior(action, generator, chains)
+    found = modes_from_prior(action, numpy_generator(key), chains)
     best = found[0]
     if best.hessian is None:
         root = np.sqrt(2 / np.asarray(action.entropy_derivatives(jnp.asarray(best.vector))[2]))
     else:
-        root = _root(np.asarray(best.hessian) / 2, action.setting)
-    offsets = np.stack([mode.vector for mode in found]) - np.asarray(best.vector)
-    starts = offsets / root if root.ndim == 1 else np.linalg.solve(root, offsets.T).T
-    starts += generator.normal(size=starts.shape)
-    return Target(action, jnp.asarray(best.vector), jnp.asarray(root)), jnp.asarray(starts)
+        root = _root(best.hessian / 2, action.setting)
+    offsets, slopes = (
+        np.stack(part) for part in zip(*((one.vector - best.vector, one.gradient) for one in found), strict=True)
+    )
+    diagonal = root.ndim == 1
+    starts = offsets / root if diagonal else np.linalg.solve(root, offsets.T).T
+    values = np.array([one.value for one in found]) / 2
+    known = (values, (slopes * root if diagonal else slopes @ root) / 2) if np.isfinite(values).all() else None
+    return Target(action, jnp.asarray(best.vector), jnp.asarray(root)), starts, known
 
 
 def modes_from_prior(action: Action, generator: np.random.Generator, searches: int) -> list[Minimum]:
@@ -309,7 +297,7 @@ def _grams(action: Action, vectors: jax.Array) -> jax.Array:
 
 
 def _moments_at(action: Action, new: NewExamples, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance [draw, output, new] of a group of draws."""
+    """Mean and variance [draw, new, output] of a group of draws."""
 
     def at(vector: jax.Array) -> tuple[jax.Array, jax.Array]:
         return moments(action.problem, new, action.path_factor(vector), action.setting.temperature)
@@ -326,20 +314,16 @@ def _batch_sums(action: Action, new: NewExamples, groups: tuple[jax.Array, jax.A
         mean, variance = _moments_at(action, new, vectors)
         return sums.at[numbers].add(jnp.stack([mean, mean**2, variance], axis=1)), None
 
-    outputs, count = action.problem.outputs, new.own.shape[1]
+    assert new.own is not None
     # One batch more takes the draws that only fill up the last group.
-    sums, _ = jax.lax.scan(add, jnp.zeros((batches + 1, 3, outputs, count)), groups)
-    return jnp.moveaxis(sums[:-1], 2, 3)
+    blank = jnp.zeros((batches + 1, 3, new.own.shape[1], action.problem.outputs))
+    return jax.lax.scan(add, blank, groups)[0][:-1]
 
 
 @eqx.filter_jit
 def _mean_draws(action: Action, new: NewExamples, groups: tuple[jax.Array, jax.Array]) -> jax.Array:
     """mean_U of every draw, [draw, new, output]."""
-
-    def at(group: jax.Array) -> jax.Array:
-        return jnp.moveaxis(_moments_at(action, new, group)[0], 1, 2)
-
-    means = jax.lax.map(at, groups[0])
+    means = jax.lax.map(lambda group: _moments_at(action, new, group)[0], groups[0])
     return means.reshape(-1, *means.shape[2:])
 
 

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._precision import MATMUL_PRECISION
-from .._validation import fail
+from .._validation import fail, instance
 from .action import Action, stationary
+from .architecture import squeeze_output
 from .kernels import kernel
-from .moments import NewExamples, new_examples
 from .paths import PathFeatures
-from .predictor import joined
-from .saddle import Solution, action_of, checked_solution
+from .results import NewExamples, joined, new_examples
+from .saddle import Solution
 from .scores import head_labels, paths_of_heads
 
 if TYPE_CHECKING:
@@ -79,22 +79,20 @@ def influence(solution: Solution, features: PathFeatures) -> Influence:
         >>> found.labels.shape, found.examples.shape, found.paths.shape, found.heads.shape
         ((10, 20), (10, 20), (10, 2), (10, 2))
     """
-    arch, problem = checked_solution(solution).architecture, solution.problem
-    if type(solution) is not Solution or problem.null_directions:
-        kind = "one in the dual form" if type(solution) is Solution else f"a {type(solution).__name__}"
-        raise fail("solution", kind, "a solution of solve or gaussian_process with form='pairs' or 'features'")
+    expected = "a solution of solve or gaussian_process with form='pairs' or 'features'"
+    arch, problem = instance("solution", solution, Solution, expected).architecture, solution.problem
+    if problem.null_directions:
+        raise fail("solution", "one in the dual form", expected)
     if not solution.converged:
         raise fail("solution", "no minimum of the action", "a solution that has converged")
-    fixed = solution.stats.method == "limit"
-    given = action_of(solution), jnp.asarray(solution.vector)
-    pieces = [_of_training(*given, new, fixed) for new in new_examples(arch, features, problem)]
+    given = solution.action_function, jnp.asarray(solution.vector)
+    pieces = [_of_training(*given, new, solution.infinite_width) for new in new_examples(arch, features, problem)]
     labels, examples = joined(pieces)
     paths = -solution.path_contributions(features)
     heads = np.tensordot(paths, paths_of_heads(arch), axes=(1, 1))
-    if arch.outputs == 1:
-        labels, examples = labels[:, 0, :, 0], examples[:, 0]
-    else:
+    if arch.outputs > 1:
         paths = paths.transpose(0, 2, 1)
+    labels, examples = squeeze_output(squeeze_output(labels), 1), squeeze_output(examples, 1)
     return Influence(labels, examples, paths, heads, head_labels(arch))
 
 
@@ -159,7 +157,7 @@ def _of_training(action: Action, vector: jax.Array, new: NewExamples, fixed: boo
 def _state(action: Action, vector: jax.Array, new: NewExamples) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """The mean [output, new], k(x) [row, output · new], (K + τI)⁻¹ and (K + τI)⁻¹y."""
     problem, factor = action.problem, action.path_factor(vector)
-    cross = new.kernel(problem, factor)
+    cross, _ = new.kernels(problem, factor @ factor.T)
     covariance = kernel(problem, factor) + action.setting.temperature * jnp.eye(len(problem.labels))
     inverse = jnp.linalg.inv(covariance)
     alpha = inverse @ problem.labels

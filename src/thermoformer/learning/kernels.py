@@ -12,6 +12,7 @@ In front of each form the feature axis is cut to the rank of the stacked ξ, whi
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, one_of, traced
-from .network import Architecture
+from .architecture import Architecture
 from .paths import PathFeatures
 
 FORMS = ("auto", "pairs", "features", "dual")
@@ -76,41 +77,41 @@ class Problem(eqx.Module):
         return self.observations - self.labels.shape[0]
 
 
-def prepare(arch: Architecture, features: PathFeatures, labels: Number, form: str = "auto") -> Problem:
+def prepare(
+    arch: Architecture, features: PathFeatures, labels: Any, form: str = "auto", temperature: Any = 1.0
+) -> Problem:
     """Reduce, rotate and scale the training data, and choose the form of the kernel.
 
     Arguments:
         labels: y [example], or [example, output].
         form: "pairs", "features", "dual", or "auto" for the cheapest by operations within memory.
+        temperature: τ; 0 is refused if the kernel cannot have full rank.
     """
     one_of("form", form, FORMS)
-    if features.paths != arch.paths:
-        ways = f"the product of heads {arch.heads}" + (", each plus one for the skip" if arch.skip else "")
-        raise fail("features", f"{features.paths} paths", f"{arch.paths}, {ways}")
-    scale, outputs = feature_scales(arch, features.token_width), arch.outputs
-    automatic = form == "auto"
+    examples, paths, width = features.values.shape
+    automatic, basis = form == "auto", None
     if automatic:
-        form = choose_form(features.examples, features.paths, features.token_width, outputs)
-    y = jnp.asarray(labels).reshape(features.examples, outputs)
-    if form == "pairs":
-        return _in_pairs(features.values, scale, y)
-    # The rank depends on values: traced features are not reduced, concrete ones are, also inside a jitted function.
-    with jax.ensure_compile_time_eval():
-        basis = None if traced(features.values) else feature_basis(features.values)
-    reduced = _project(features.values, scale, basis)
-    examples, width, paths = reduced.shape
-    if automatic:
-        form = choose_form(examples, paths, width, outputs)
-    rest = jnp.zeros(())
-    if form == "dual" and width * paths < examples:
-        reduced, y, rest = _rotate_examples(reduced, y)
-    inner = choose_form(len(y), paths, width, outputs) if form == "dual" else form
-    pairs = _pairs(reduced, outputs) if inner == "pairs" else None
-    return Problem(reduced, pairs, y.T.ravel(), rest, basis, examples, form, outputs)
+        form = choose_form(examples, paths, width, arch.outputs)
+    # The pair form needs no reduction: the feature axis is gone from every evaluation.
+    if form != "pairs" and not traced(features.values):
+        # The rank depends on values: traced features are not reduced, concrete ones are, also inside a jitted function.
+        with jax.ensure_compile_time_eval():
+            basis = feature_basis(features.values)
+    if basis is not None:
+        width = basis.shape[1]
+    if not traced(temperature) and temperature == 0 and width * paths < examples:
+        expected = f"a number above 0: {examples} examples in {width * paths} dimensions make K singular"
+        raise fail("temperature", 0.0, expected)
+    if automatic and form != "pairs":
+        form = choose_form(examples, paths, width, arch.outputs)
+    rotate = form == "dual" and width * paths < examples
+    inner = choose_form(width * paths if rotate else examples, paths, width, arch.outputs) if form == "dual" else form
+    scale, y = feature_scales(arch, features.token_width), labels.reshape(examples, arch.outputs)
+    return _prepared(features.values, y, scale, basis, rotate=rotate, pairs=inner == "pairs", form=form)
 
 
 def feature_scales(arch: Architecture, token_width: int) -> Any:
-    """σ0/√N0 ∏ 1/√H_l along each path, [1, path, 1]: what turns raw ξ into features whose inner products make K."""
+    """σ0/√N0 ∏ 1/√H_l along each path, [1, path, 1]: factors of raw ξ in features whose inner products make K."""
     return (arch.deviations[0] / math.sqrt(token_width) * arch.path_scales)[None, :, None]
 
 
@@ -118,9 +119,7 @@ def with_pairs(problem: Problem) -> Problem:
     """The same problem with its pairs stored, whatever its form."""
     if problem.pairs is not None:
         return problem
-    return eqx.tree_at(
-        lambda one: one.pairs, problem, _pairs(problem.features, problem.outputs), is_leaf=lambda leaf: leaf is None
-    )
+    return replace(problem, pairs=_pairs(problem.features, problem.outputs))
 
 
 def choose_form(examples: int, paths: int, width: int, outputs: int = 1) -> str:
@@ -142,24 +141,60 @@ def choose_form(examples: int, paths: int, width: int, outputs: int = 1) -> str:
     return "pairs" if fits and (rows <= FEW_PATHS or 4 * pair_count <= rows * width) else "features"
 
 
-def feature_basis(features: Float[Array, "example path feature"]) -> Array | None:
-    """An orthonormal basis of the span of all ξ, [feature, rank], or None where the rank is full.
+def feature_basis(features: Float[Array, "example path feature"]) -> np.ndarray | None:
+    """An orthonormal basis of the span of all ξ, [feature, rank], or None if the rank is full.
 
     Directions dropped carry less than rounding of K: eigenvalues of the Gram matrix under N0·ε of the largest.
     """
     width = features.shape[2]
-    stacked = features.reshape(-1, width)
-    outer = None
-    if stacked.shape[0] < width:
-        outer = jnp.linalg.qr(stacked.T)[0]
-        stacked = stacked @ outer
-    gram = np.asarray(jnp.matmul(stacked.T, stacked, precision=MATMUL_PRECISION))
-    eigenvalues, vectors = np.linalg.eigh(gram)
+    outer, gram = _outer_and_gram(features)
+    eigenvalues, vectors = np.linalg.eigh(np.asarray(gram))
     keep = eigenvalues > width * np.finfo(float).eps * eigenvalues[-1]
     keep[-1] = True  # an all-zero input keeps one (zero) column
     if outer is None:
-        return None if keep.all() else jnp.asarray(vectors[:, keep])
-    return outer @ vectors[:, keep]
+        return None if keep.all() else vectors[:, keep]
+    return np.asarray(outer) @ vectors[:, keep]
+
+
+@jax.jit
+def _outer_and_gram(features: Array) -> tuple[Array | None, Array]:
+    """A basis of all ξ if they are fewer than features, and the Gram matrix of the (projected) features."""
+    stacked, outer = features.reshape(-1, features.shape[2]), None
+    if stacked.shape[0] < stacked.shape[1]:
+        outer = jnp.linalg.qr(stacked.T)[0]
+        stacked = stacked @ outer
+    return outer, jnp.matmul(stacked.T, stacked, precision=MATMUL_PRECISION)
+
+
+def reduced_data(
+    features: Float[Array, "example path feature"], labels: Array, scale: Any, basis: Any, rotate: bool
+) -> tuple[Float[Array, "kept reduced path"], Float[Array, "kept output"], Array]:
+    """Scaled features and labels with fewer features (in a basis) and, rotated, fewer examples; none of K is lost.
+
+    Ξ = Q T: T in place of Ξ, Qᵀy in place of y. The third result is |y − QQᵀy|².
+    """
+    features = features * scale
+    if basis is not None:
+        features = jnp.matmul(features, basis, precision=MATMUL_PRECISION)
+    features = features.transpose(0, 2, 1)
+    if not rotate:
+        return features, labels, jnp.zeros(())
+    examples, width, paths = features.shape
+    rotation, triangle = jnp.linalg.qr(features.reshape(examples, -1))
+    inside = rotation.T @ labels
+    outside = labels - rotation @ inside
+    return triangle.reshape(-1, width, paths), inside, jnp.vdot(outside, outside)
+
+
+@partial(jax.jit, static_argnames=("rotate", "pairs", "form"))
+def _prepared(
+    features: Array, labels: Array, scale: Any, basis: Any, *, rotate: bool, pairs: bool, form: str
+) -> Problem:
+    """All of `prepare` that depends on values, as one program."""
+    examples, outputs = labels.shape
+    values, y, rest = reduced_data(features, labels, scale, basis, rotate)
+    stored = _pairs(values, outputs) if pairs else None
+    return Problem(values, stored, y.T.ravel(), rest, basis, examples, form, outputs)
 
 
 def kernel(problem: Problem, factor: Float[Array, "path column"]) -> Float[Array, "row row"]:
@@ -188,6 +223,18 @@ def features_by_output(
     columns = factor.reshape(outputs, paths, -1).transpose(1, 0, 2).reshape(paths, -1)
     mixed = jnp.matmul(features.reshape(-1, paths), columns, precision=MATMUL_PRECISION)
     return mixed.reshape(examples, width, outputs, -1).transpose(2, 0, 1, 3)
+
+
+def kernel_between(
+    gram: Float[Array, "row row"], features: Float[Array, "example feature path"], others: Array
+) -> Float[Array, "output_example output_other"]:
+    """K(U) between two sets of scaled examples, rows and columns (output, example)."""
+    examples, width, paths = features.shape
+    outputs = len(gram) // paths
+    mixed = features_by_output(features, gram).reshape(outputs, examples, width, outputs, paths)
+    mixed = mixed.transpose(0, 1, 3, 2, 4).reshape(-1, width * paths)
+    product = jnp.matmul(mixed, others.reshape(len(others), -1).T, precision=MATMUL_PRECISION)
+    return product.reshape(outputs * examples, -1)
 
 
 def packed(gram: Float[Array, "path path"]) -> Float[Array, " pair"]:
@@ -283,33 +330,6 @@ def energy_derivatives(problem: Problem, factor: Array, temperature: Number) -> 
     hessian = 2 * jnp.matmul(left, right.T, precision=MATMUL_PRECISION)
     hessian = hessian - jnp.matmul(products.reshape(count, -1), turned.T, precision=MATMUL_PRECISION)
     return value, gradient, (hessian + hessian.T) / 2
-
-
-@jax.jit
-def _project(features: Array, scale: Any, basis: Array | None) -> Float[Array, "example feature path"]:
-    features = features * scale
-    if basis is not None:
-        features = jnp.matmul(features, basis, precision=MATMUL_PRECISION)
-    return features.transpose(0, 2, 1)
-
-
-@jax.jit
-def _rotate_examples(features: Array, labels: Float[Array, "example output"]) -> tuple[Array, Array, Array]:
-    """Ξ = Q T: T in place of Ξ, Qᵀy in place of y, and |y − QQᵀy|²."""
-    examples, width, paths = features.shape
-    rotation, triangle = jnp.linalg.qr(features.reshape(examples, -1))
-    inside = rotation.T @ labels
-    outside = labels - rotation @ inside
-    return triangle.reshape(-1, width, paths), inside, jnp.vdot(outside, outside)
-
-
-@jax.jit
-def _in_pairs(features: Float[Array, "example path feature"], scale: Any, labels: Array) -> Problem:
-    """The pair form, which needs no reduction: after this the feature axis is gone from every evaluation."""
-    scaled = (features * scale).transpose(0, 2, 1)
-    examples, outputs = labels.shape
-    pairs = _pairs(scaled, outputs)
-    return Problem(scaled, pairs, labels.T.ravel(), jnp.zeros(()), None, examples, "pairs", outputs)
 
 
 @partial(jax.jit, static_argnames=("outputs",))

@@ -1,13 +1,18 @@
-"""The network of learning §1: its architecture, its weights and the forward pass."""
+"""The network with explicit weights: forward pass, and the same network as a sum over paths (learning §1, §5, §10).
+
+Given its attention the network is linear in its tokens. From the readout down go the vectors e of paths, from V⁰ up the
+states z of examples along paths; where they meet, f = Σ_π e_π · z_π. The vectors contain all scales:
+e_π = ∏ V^{l,h}ᵀ/√(H_l N_l) a/√N_a, so that f = Σ_π e_π · V⁰ ξ_π/√N0.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,178 +20,18 @@ from jaxtyping import Array, Float
 
 from .._keys import KeyLike, as_key, standard_normal
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, one_of, positive_integer, positive_number, real_array, traced, true_or_false
-from ._entries import attention_of_layers, instance, sequence
-from .layout import Layout
-
-READOUTS = ("last", "first", "mean")
-
-
-@jax.tree_util.register_pytree_node_class
-@dataclass(frozen=True)
-class Architecture:
-    """Sizes and prior variances of a deep attention network; a pytree whose leaves are the variances.
-
-    Arguments:
-        heads: heads of each attention layer, (H_1..H_L).
-        widths: N_1..N_L and N_a, L+1 numbers: the fan-in of each layer and of the readout; one number is broadcast.
-        variances: σ0², σ1²..σL², σa², L+2 prior variances (not standard deviations); one number is broadcast.
-        outputs: D, the number of outputs.
-        skip: whether every attention layer adds to its input, z^l = z^{l-1} + attention (learning §8); a path may
-            then skip layers, and all widths must be equal.
-
-    Example:
-        >>> arch = Architecture(heads=(2, 2), widths=10, variances=1.0)
-        >>> arch.paths, arch.widths, arch.variances
-        (4, (10, 10, 10), (1.0, 1.0, 1.0, 1.0))
-        >>> Architecture(heads=(2, 2), widths=10, skip=True).paths
-        9
-    """
-
-    heads: tuple[int, ...]
-    widths: tuple[int, ...]
-    variances: tuple[float, ...]
-    outputs: int
-    skip: bool
-
-    def __init__(
-        self,
-        heads: int | Sequence[int],
-        widths: int | Sequence[int],
-        variances: float | Sequence[float] = 1.0,
-        *,
-        outputs: int = 1,
-        skip: bool = False,
-    ) -> None:
-        head_list = (heads,) if np.ndim(heads) == 0 else tuple(heads)  # type: ignore[arg-type]
-        if not head_list:
-            raise fail("heads", "no layers", "the number of heads of at least one layer")
-        set_field = object.__setattr__  # the record is frozen once it is built
-        set_field(self, "heads", tuple(positive_integer("heads", head) for head in head_list))
-        layers = len(head_list)
-        width_list = _broadcast("widths", widths, layers + 1, "N_1..N_L and N_a")
-        set_field(self, "widths", tuple(positive_integer("widths", width) for width in width_list))
-        variance_list = _broadcast("variances", variances, layers + 2, "σ0², σ1²..σL², σa²")
-        set_field(self, "variances", tuple(positive_number("variances", variance) for variance in variance_list))
-        set_field(self, "outputs", positive_integer("outputs", outputs))
-        set_field(self, "skip", true_or_false("skip", skip))
-        if skip and len(set(self.widths)) > 1:
-            raise fail(
-                "widths", self.widths, "equal widths with skip=True: a skip adds the input of a layer to its output"
-            )
-
-    def tree_flatten(self) -> tuple[tuple, tuple]:
-        """For JAX: the variances, and the rest."""
-        return self.variances, (self.heads, self.widths, self.outputs, self.skip)
-
-    @classmethod
-    def tree_unflatten(cls, rest: tuple, variances: Sequence[Any]) -> Architecture:
-        """For JAX, which may put anything in place of the variances."""
-        made = object.__new__(cls)
-        heads, widths, outputs, skip = rest
-        fields = {"heads": heads, "widths": widths, "variances": tuple(variances), "outputs": outputs, "skip": skip}
-        for name, value in fields.items():
-            object.__setattr__(made, name, value)
-        return made
-
-    @property
-    def layers(self) -> int:
-        """L, the number of attention layers."""
-        return len(self.heads)
-
-    @property
-    def paths(self) -> int:
-        """Π, the number of attention paths: ∏ H_l, or ∏ (1 + H_l) where a path may skip layers."""
-        return math.prod(self.choices)
-
-    @property
-    def choices(self) -> tuple[int, ...]:
-        """How many ways a path has through each layer: its heads and, with skips, past them."""
-        return tuple(heads + self.skip for heads in self.heads)
-
-    @property
-    def order_sizes(self) -> tuple[int, ...]:
-        """The sizes of U^1..U^{L+1}: D ∏_{k≥l} H_k, with 1 + H_k where a path may skip, and D for the readout."""
-        return tuple(self.outputs * math.prod(self.choices[layer:]) for layer in range(self.layers + 1))
-
-    @property
-    def layout(self) -> Layout:
-        """How the whitened order parameters lie in a vector, at widths above the number of paths."""
-        return Layout(self.heads, self.outputs, self.skip)
-
-    @property
-    def parameters(self) -> int:
-        """How many numbers the whitened order parameters hold."""
-        return self.layout.count
-
-    @property
-    def deviations(self) -> np.ndarray:
-        """σ0, σ1..σL, σa, the square roots of the variances, [L+2]."""
-        if traced(self.variances):
-            return jnp.sqrt(jnp.asarray(self.variances))  # type: ignore[return-value]
-        return np.sqrt(self.variances)
-
-    @property
-    def infinite_width_variance(self) -> float:
-        """σa² ∏_{l≥1} σ_l²: the diagonal entry of U^1 of a path through every layer in the limit of infinite width."""
-        return math.prod(self.variances[1:])
-
-    @property
-    def path_scales(self) -> np.ndarray:
-        """∏ 1/√H_l over the layers where a path attends, [path]: 1/√Π for every path where there are no skips."""
-        hops = self.path_heads() >= 0
-        return np.prod(np.where(hops, 1 / np.sqrt(self.heads), 1.0), axis=1)
-
-    def path_heads(self) -> np.ndarray:
-        """The head of each path in each layer, [path, layer], −1 where it skips; layer 1 slowest, skips first."""
-        return np.stack(np.unravel_index(np.arange(self.paths), self.choices), axis=1) - int(self.skip)
-
-    def path_names(self, head_names: Sequence[Sequence[str]] | None = None) -> tuple[str, ...]:
-        """A readable name per path: its heads from layer 1 up, joined by an arrow; "skip" where it passes a layer by.
-
-        Example:
-            >>> Architecture((2, 1), 10).path_names([["good", "random"], ["uniform"]])
-            ('good→uniform', 'random→uniform')
-            >>> Architecture((1, 1), 10, skip=True).path_names()
-            ('skip→skip', 'skip→0', '0→skip', '0→0')
-        """
-        names = head_names or [[str(head) for head in range(count)] for count in self.heads]
-        if [len(layer) for layer in names] != list(self.heads):
-            raise fail("head_names", [len(layer) for layer in names], f"one name per head, {list(self.heads)}")
-        return tuple(
-            "→".join(str(layer[int(head)]) if head >= 0 else "skip" for layer, head in zip(names, row, strict=True))
-            for row in self.path_heads().tolist()
-        )
-
-    def order_names(self, head_names: Sequence[Sequence[str]] | None = None) -> tuple[str, ...]:
-        """A name per row of U^1: the path and, where there are several outputs, the output before it.
-
-        Example:
-            >>> Architecture((2,), 10, outputs=2).order_names()
-            ('0: 0', '0: 1', '1: 0', '1: 1')
-        """
-        paths = self.path_names(head_names)
-        if self.outputs == 1:
-            return paths
-        return tuple(f"{output}: {path}" for output in range(self.outputs) for path in paths)
-
-    def replace(self, **changes: Any) -> Architecture:
-        """A copy with other heads, widths, variances, outputs or skips.
-
-        Example:
-            >>> Architecture((2, 2), 10).replace(widths=100).widths
-            (100, 100, 100)
-        """
-        fields = {name: getattr(self, name) for name in ("heads", "widths", "variances", "outputs", "skip")}
-        unknown = set(changes) - set(fields)
-        if unknown:
-            raise fail("changes", ", ".join(sorted(unknown)), "only " + ", ".join(fields))
-        return Architecture(**(fields | changes))
-
-
-def checked_architecture(value: Any) -> Architecture:
-    """An architecture, and not its heads alone."""
-    return instance("arch", value, Architecture, "an Architecture, as Architecture(heads=(2, 2), widths=100) makes it")
+from .._validation import (
+    fail,
+    instance,
+    layers_of_attention,
+    one_of,
+    positive_integer,
+    real_array,
+    sequence,
+    true_or_false,
+)
+from .architecture import Architecture, checked_architecture, squeeze_output
+from .paths import READOUTS
 
 
 class Weights(NamedTuple):
@@ -195,7 +40,7 @@ class Weights(NamedTuple):
     Fields:
         embedding: V⁰ [N_1, N0].
         values: V^{l,h}, one array [head, N_{l+1}, N_l] per layer, with N_{L+1} = N_a.
-        readout: a [N_a], or [output, N_a] where there are several outputs.
+        readout: a [N_a], or [output, N_a] with several outputs.
     """
 
     embedding: Float[Array, "*draw out token_width"]
@@ -203,29 +48,33 @@ class Weights(NamedTuple):
     readout: Float[Array, "*draw_and_output width"]
 
 
+def weight_shapes(arch: Architecture, token_width: int) -> Weights:
+    """The shapes of all weights of one network."""
+    values = tuple(zip(arch.heads, arch.widths[1:], arch.widths[:-1], strict=True))
+    outputs = () if arch.outputs == 1 else (arch.outputs,)
+    return Weights((arch.widths[0], token_width), values, (*outputs, arch.widths[-1]))  # type: ignore[arg-type]
+
+
 def prior_weights(arch: Architecture, token_width: int, *, key: KeyLike, draws: int | None = None) -> Weights:
     """Weights drawn from the prior: every entry N(0, σ²) with the variance of its layer.
 
     Arguments:
         token_width: N0.
-        draws: how many networks; none gives one network without a draw axis.
+        draws: the number of networks; None gives one network without a draw axis.
 
     Example:
         >>> prior_weights(Architecture((2,), 5), token_width=3, key=0).values[0].shape
         (2, 5, 5)
     """
-    checked_architecture(arch)
-    token_width = positive_integer("token_width", token_width)
+    shapes = weight_shapes(checked_architecture(arch), positive_integer("token_width", token_width))
     lead = () if draws is None else (positive_integer("draws", draws),)
     keys = jax.random.split(as_key(key), arch.layers + 2)
-    scales = arch.deviations
-    embedding = scales[0] * standard_normal(keys[0], (*lead, arch.widths[0], token_width))
-    values = tuple(
-        scales[layer + 1] * standard_normal(keys[layer + 1], (*lead, heads, arch.widths[layer + 1], arch.widths[layer]))
-        for layer, heads in enumerate(arch.heads)
-    )
-    readout = scales[-1] * standard_normal(keys[-1], (*lead, *_output_axis(arch), arch.widths[-1]))
-    return Weights(embedding, values, readout)
+    flat = (shapes.embedding, *shapes.values, shapes.readout)
+    drawn = [
+        scale * standard_normal(one, (*lead, *shape))  # type: ignore[misc]
+        for scale, one, shape in zip(arch.deviations, keys, flat, strict=True)
+    ]
+    return Weights(drawn[0], tuple(drawn[1:-1]), drawn[-1])
 
 
 def check_weights(arch: Architecture, weights: Weights) -> Weights:
@@ -237,21 +86,31 @@ def check_weights(arch: Architecture, weights: Weights) -> Weights:
     if embedding.ndim not in (2, 3) or embedding.shape[-2] != arch.widths[0]:
         expected = f"[{arch.widths[0]}, N0], with or without a draw axis in front"
         raise fail("weights.embedding", f"shape {embedding.shape}", expected)
-    lead = embedding.shape[:-2]
-    readout = real_array("weights.readout", weights.readout)
-    if readout.shape != (*lead, *_output_axis(arch), arch.widths[-1]):
-        expected = f"{(*lead, *_output_axis(arch), arch.widths[-1])}"
-        raise fail("weights.readout", f"shape {readout.shape}", expected)
+    shapes = weight_shapes(arch, embedding.shape[-1])
+
+    def checked(name: str, value: Any, shape: Any) -> Array:
+        array, shape = real_array(f"weights.{name}", value), (*embedding.shape[:-2], *shape)
+        if array.shape != shape:
+            raise fail(f"weights.{name}", f"shape {array.shape}", f"{shape}")
+        return jnp.asarray(array)
+
+    readout = checked("readout", weights.readout, shapes.readout)
     if len(weights.values) != arch.layers:
         raise fail("weights.values", f"{len(weights.values)} layers", f"{arch.layers}")
-    values = []
-    for layer, value in enumerate(weights.values):
-        value = real_array(f"weights.values[{layer}]", value)
-        shape = (*lead, arch.heads[layer], arch.widths[layer + 1], arch.widths[layer])
-        if value.shape != shape:
-            raise fail(f"weights.values[{layer}]", f"shape {value.shape}", f"{shape}")
-        values.append(jnp.asarray(value))
-    return Weights(jnp.asarray(embedding), tuple(values), jnp.asarray(readout))
+    pairs = enumerate(zip(weights.values, shapes.values, strict=True))
+    values = tuple(checked(f"values[{layer}]", value, shape) for layer, (value, shape) in pairs)
+    return Weights(jnp.asarray(embedding), values, readout)
+
+
+def checked_tokens(arch: Architecture, x: Any, attention: Any) -> tuple[Array, tuple[Array, ...]]:
+    """Tokens [example, token, feature] and attention [example, head, query, key] with the heads of the architecture."""
+    checked_architecture(arch)
+    x = real_array("x", x, ("example", "token", "feature"))
+    layers = layers_of_attention(attention, *x.shape[:2])
+    heads = tuple(layer.shape[1] for layer in layers)
+    if heads != arch.heads:
+        raise fail("attention", f"heads {heads}", f"{arch.heads}")
+    return jnp.asarray(x), tuple(jnp.asarray(layer) for layer in layers)
 
 
 def forward(
@@ -283,23 +142,13 @@ def forward(
         >>> forward(arch, prior_weights(arch, 2, key=0), x, [uniform_attention(x)]).shape
         (4,)
     """
-    x = real_array("x", x, ("example", "token", "feature"))
-    layers = attention_of_layers(attention, x.shape[0], x.shape[1])
     one_of("readout", readout, READOUTS)
     layer_norm = true_or_false("layer_norm", layer_norm)
     weights = check_weights(arch, weights)
+    x, layers = checked_tokens(arch, x, attention)
     if weights.embedding.shape[-1] != x.shape[2]:
         raise fail("weights.embedding", f"token width {weights.embedding.shape[-1]}", f"{x.shape[2]}, as in x")
-    check_heads(arch, layers)
-    arrays = tuple(jnp.asarray(layer) for layer in layers)
-    return _compiled_output(weights, jnp.asarray(x), arrays, readout, skip=arch.skip, layer_norm=layer_norm)
-
-
-def check_heads(arch: Architecture, attention: Sequence[Any]) -> None:
-    """Attention must have the heads of the architecture, layer by layer."""
-    heads = tuple(layer.shape[1] for layer in attention)
-    if heads != arch.heads:
-        raise fail("attention", f"heads {heads}", f"{arch.heads}")
+    return _compiled_output(weights, x, layers, readout, skip=arch.skip, layer_norm=layer_norm)
 
 
 def network_output(
@@ -337,14 +186,126 @@ def _normalised(z: Array) -> Array:
     return centred / jnp.sqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-12)
 
 
-def _output_axis(arch: Architecture) -> tuple[int, ...]:
-    """One output has no axis of its own."""
-    return () if arch.outputs == 1 else (arch.outputs,)
+def readout_vectors(arch: Architecture, readout: Array) -> Float[Array, "output path out"]:
+    """a/√N_a as the vectors of the one path above the top layer."""
+    return readout.reshape(arch.outputs, 1, -1) / math.sqrt(arch.widths[-1])
 
 
-def _broadcast(name: str, value: Any, length: int, meaning: str) -> tuple:
-    several = isinstance(value, (tuple, list)) or np.ndim(value) > 0
-    values = tuple(value) if several else (value,) * length
-    if len(values) != length:
-        raise fail(name, f"{len(values)} numbers", f"one number or {length}: {meaning}")
-    return values
+def step_down(
+    arch: Architecture,
+    vectors: Float[Array, "output path out"],
+    value: Array,
+    layer: int,
+    passing: Array | None = None,
+) -> Array:
+    """The vectors [output, path, N_l] of paths from layer l up, from those [output, path, N_{l+1}] above it.
+
+    The readout counts as the block above the last layer, below vectors that select an output.
+
+    Arguments:
+        passing: vectors of the paths that skip the layer; default: `vectors`.
+    """
+    outputs, paths, _ = vectors.shape
+    if layer == arch.layers:
+        return jnp.einsum("dao,oi->dai", vectors, value[0], precision=MATMUL_PRECISION) / math.sqrt(arch.widths[-1])
+    flat = vectors.reshape(outputs * paths, -1) / math.sqrt(arch.heads[layer] * arch.widths[layer])
+    below = [jnp.matmul(flat, one, precision=MATMUL_PRECISION).reshape(outputs, paths, -1) for one in value]
+    passing = vectors if passing is None else passing
+    return jnp.concatenate([passing, *below] if arch.skip else below, axis=1)
+
+
+def path_vectors(arch: Architecture, readout: Array, values: Sequence[Array]) -> Float[Array, "output path in"]:
+    """e_π of all paths of one network, with all scales in."""
+    vectors = readout_vectors(arch, readout)
+    for layer in reversed(range(arch.layers)):
+        vectors = step_down(arch, vectors, values[layer], layer)
+    return vectors
+
+
+def order_factor(arch: Architecture, vectors: Float[Array, "output path in"]) -> Float[Array, "row in"]:
+    """F of one network with U^1 = F Fᵀ, rows (output, path): the path vectors without their factors ∏ 1/√H_l."""
+    return vectors.reshape(arch.order_sizes[0], -1) / jnp.asarray(row_scales(arch))[:, None]
+
+
+def row_scales(arch: Architecture) -> np.ndarray:
+    """∏ 1/√H_l of each row (output, path) of U."""
+    return np.tile(arch.path_scales, arch.outputs)
+
+
+class PathData(eqx.Module):
+    """Training data for samplers of weights, which need no tokens but only attentioned inputs.
+
+    Fields:
+        features: ξ/√N0 [example', path, feature'], the feature axis reduced to the rank of ξ, and the examples rotated
+            to as many as there are features of all paths, if those are fewer.
+        labels: [output, example'].
+        temperature: τ.
+        deviations: σ0, σ1..σL, σa.
+        structure: the architecture with its variances set to 1, so that other variances do not compile again.
+    """
+
+    features: Float[Array, "example path feature"]
+    labels: Float[Array, "output example"]
+    temperature: Float[Array, ""]
+    deviations: Float[Array, " layer"]
+    structure: Architecture = eqx.field(static=True)
+
+    def outputs(self, weights: Weights) -> Float[Array, "output example"]:
+        """f = Σ_π e_πᵀV⁰ ξ_π/√N0 of all (rotated) examples."""
+        vectors = path_vectors(self.structure, weights.readout, weights.values)
+        flat = vectors.reshape(-1, vectors.shape[-1])
+        coefficients = jnp.matmul(flat, weights.embedding, precision=MATMUL_PRECISION)
+        features = self.features.reshape(len(self.features), -1)
+        return jnp.matmul(coefficients.reshape(len(vectors), -1), features.T, precision=MATMUL_PRECISION)
+
+
+def effective_path_weights(arch: Architecture, weights: Weights) -> Float[Array, ...]:
+    """e_π = (1/√N_a) aᵀ V^{L,h_L} (1/√N_L) ... (1/√N_2) V^{1,h_1} ∈ R^{N_1} (learning §5).
+
+    With skips all widths are N: e_π = aᵀ ∏ V^{l,h_l}/√N over the layers where the path attends (learning §8).
+
+    Returns:
+        e [path, N_1], with a draw axis in front for several networks, and an output axis before the paths for several
+        outputs.
+
+    Example:
+        >>> from thermoformer.learning import prior_weights
+        >>> arch = Architecture((2, 3), 5)
+        >>> effective_path_weights(arch, prior_weights(arch, 4, key=0)).shape
+        (6, 5)
+    """
+    vectors, _ = _vectors_and_gram(arch, weights)
+    return squeeze_output(vectors, axis=-3)
+
+
+def order_parameter_from_weights(arch: Architecture, weights: Weights) -> Float[Array, "row row"]:
+    """U^1 of given weights: e_π · e_π' / N_1, averaged over draws if there are several (learning §5).
+
+    With several outputs its rows are (output, path), the output slowest.
+
+    Example:
+        >>> from thermoformer.learning import prior_weights
+        >>> arch = Architecture((2,), 500)
+        >>> order_parameter_from_weights(arch, prior_weights(arch, 4, key=0, draws=20)).round(0).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+    """
+    return _vectors_and_gram(arch, weights)[1]
+
+
+def _vectors_and_gram(arch: Architecture, weights: Weights) -> tuple[Array, Array]:
+    # Networks that differ in their prior alone share a program.
+    return _compiled_vectors(checked_architecture(arch).replace(variances=1.0), check_weights(arch, weights))
+
+
+@partial(jax.jit, static_argnames="arch")
+def _compiled_vectors(arch: Architecture, weights: Weights) -> tuple[Array, Array]:
+    """e [*draw, output, path, N_1] without 1/√(N_1 ∏ H_l), and U averaged over draws."""
+
+    def factor(readout: Array, *values: Array) -> Array:
+        return order_factor(arch, path_vectors(arch, readout, values))
+
+    factors = (jax.vmap(factor) if weights.embedding.ndim == 3 else factor)(weights.readout, *weights.values)
+    gram = jnp.einsum("...ai,...bi->...ab", factors, factors, precision=MATMUL_PRECISION)
+    vectors = math.sqrt(arch.widths[0]) * factors
+    vectors = vectors.reshape(*factors.shape[:-2], arch.outputs, arch.paths, -1)
+    return vectors, gram if gram.ndim == 2 else gram.mean(axis=0)

@@ -13,17 +13,18 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
-from .._validation import labels_for, one_of, real_array, true_or_false
-from ._entries import attention_of_layers, instance, places
-from .network import READOUTS, Architecture, checked_architecture
+from .._validation import fail, instance, labels_for, layers_of_attention, one_of, places, real_array, true_or_false
+from .architecture import Architecture, checked_architecture
+
+READOUTS = ("last", "first", "mean")
 
 
 class PathFeatures(eqx.Module):
     """Attentioned inputs ξ_π of every example, raw: no variance, no 1/√N0, no 1/√Π.
 
     Fields:
-        values: ξ [example, path, feature]; paths in the order h_1 slowest, h_L fastest, and
-            in each layer the way past it, where there are skips, before its heads.
+        values: ξ [example, path, feature]; paths in the order h_1 slowest, h_L fastest. With skips, the way past a
+            layer comes before its heads.
 
     Example:
         >>> import numpy as np
@@ -39,7 +40,7 @@ class PathFeatures(eqx.Module):
 
     @classmethod
     def _of(cls, values: Array) -> PathFeatures:
-        """Features of an array that is known to be right: it stays on its device, unseen."""
+        """Features of an array that needs no check: it stays on its device."""
         made = object.__new__(cls)
         object.__setattr__(made, "values", values)  # modules are frozen once they are built
         return made
@@ -59,7 +60,7 @@ class PathFeatures(eqx.Module):
             x: tokens [example, token, feature].
             attention: one array [example, head, query, key] per layer, layer 1 first.
             readout: the query position of the top layer: "last", "first" or "mean".
-            skip: whether a path may also pass a layer by (learning §8); the way past it comes before its heads.
+            skip: whether a path may also skip a layer (learning §8).
 
         Example:
             >>> import numpy as np
@@ -102,15 +103,26 @@ class PathFeatures(eqx.Module):
 
 
 def checked_features(name: str, value: Any) -> PathFeatures:
-    """Features, and not the array that they would be made of."""
+    """The value, if it is a PathFeatures."""
     expected = "PathFeatures, as PathFeatures.from_attention or PathFeatures.from_attentioned_inputs makes them"
     return instance(name, value, PathFeatures, expected)
 
 
 def checked_labels(arch: Architecture, features: PathFeatures, labels: Any) -> np.ndarray:
-    """Labels y [example], or [example, output], for an architecture and features that are what they should be."""
+    """Labels y [example], or [example, output]; features must have the paths of the architecture."""
     checked_architecture(arch)
-    return labels_for("labels", labels, checked_features("features", features).examples, arch.outputs)
+    if checked_features("features", features).paths != arch.paths:
+        ways = f"the product of heads {arch.heads}" + (", each plus one for the skip" if arch.skip else "")
+        raise fail("features", f"{features.paths} paths", f"{arch.paths}, {ways}")
+    return labels_for("labels", labels, features.examples, arch.outputs)
+
+
+def check_new_examples(features: PathFeatures, paths: int, token_width: int, name: str = "features") -> None:
+    """New examples must have the paths and the token width of training."""
+    found = checked_features(name, features).values.shape[1:]
+    if found != (paths, token_width):
+        expected = f"{paths} paths of token width {token_width}, as in training"
+        raise fail(name, f"{found[0]} paths of token width {found[1]}", expected)
 
 
 def path_attention(
@@ -126,8 +138,7 @@ def path_attention(
         (1, 4, 2)
     """
     x = real_array("x", x, ("example", "token", "feature"))
-    examples, tokens, _ = x.shape
-    layers = attention_of_layers(attention, examples, tokens)
+    layers = layers_of_attention(attention, *x.shape[:2])
     one_of("readout", readout, READOUTS)
     skip = true_or_false("skip", skip)
     return _compiled_weights([jnp.asarray(layer) for layer in layers], readout, skip)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail, nonnegative_number, numbers, one_of, positive_number, traced, true_or_false
-from ._entries import instance, step_limit
-from .action import Action, hessian_operations, stationary, stationary_value
-from .kernels import PAIR_MEMORY, Problem, with_pairs
-from .minimise import ROUNDING, Minimum
-from .network import Architecture
+from .._validation import (
+    fail,
+    instance,
+    nonnegative_number,
+    numbers,
+    one_of,
+    positive_integer,
+    positive_number,
+    step_limit,
+    traced,
+    true_or_false,
+)
+from .action import ROUNDING, Action, Minimum, hessian_operations, stationary, stationary_value
+from .architecture import Architecture
+from .kernels import PAIR_MEMORY, Problem, prepare, with_pairs
 from .paths import PathFeatures, checked_labels
-from .predictor import Predictor, ready_problem, singular_kernel
+from .results import ROWS, Predictor, singular_kernel
 
 if TYPE_CHECKING:
     import xarray
@@ -28,8 +37,10 @@ METHODS = ("auto", "newton", "limited-memory")
 TOLERANCE = 1e-8
 # The action multiplies a few numbers of this size; float64 ends at 1e308.
 OVERFLOW = 1e90
-# Operations for one Hessian up to which Newton's method takes over where limited-memory BFGS gave up.
+# Operations for one Hessian up to which Newton's method continues a search that limited-memory BFGS gave up.
 FALLBACK_OPERATIONS = 1e11
+# Numbers of a solution that a grid or a data set holds.
+SCALARS = ("action", "energy", "entropy", "log_evidence", "converged")
 
 
 class ConvergenceError(RuntimeError):
@@ -40,12 +51,12 @@ class Stats(eqx.Module):
     """How a solution was found.
 
     Fields:
-        method: "newton", "limited-memory", one then the other, or "limit" where nothing had to be searched.
+        method: "newton", "limited-memory", one then the other, or "limit" for the limit of infinite width.
         form: the form of the kernel.
         evaluations: evaluations of the action with its derivatives.
         gradient_norm: largest gradient entry of the action over (max N + P) in whitened coordinates.
-        smallest_curvature: smallest eigenvalue of the Hessian in the same units; None where it was not formed.
-        remaining_gain: what one more Newton step would take off the action over (max N + P); None where not known.
+        smallest_curvature: smallest eigenvalue of the Hessian in the same units; None if it was not formed.
+        remaining_gain: what one more Newton step would take off the action over (max N + P); None if not known.
     """
 
     method: str = eqx.field(static=True)
@@ -80,29 +91,55 @@ class Solution(Predictor):
     vector: np.ndarray
 
     @property
+    def infinite_width(self) -> bool:
+        """Whether this is the limit of infinite width and not a minimum."""
+        return self.stats.method == "limit"
+
+    @property
+    def action_function(self) -> Action:
+        """The action S(v) as a function of whitened coordinates."""
+        return Action.of(self.architecture, self.problem, self.temperature)
+
+    @property
     def _must_be_finite(self) -> bool:
         return self.converged
 
+    def continued(
+        self,
+        *,
+        widths: Any = None,
+        temperature: float | None = None,
+        method: str = "auto",
+        tolerance: float = TOLERANCE,
+        max_steps: int = 1000,
+    ) -> Solution:
+        """The minimum on the same training data at another width or temperature, searched from here.
+
+        The training data are not prepared again. Nothing is raised: `converged` tells whether a minimum was found.
+
+        Arguments:
+            widths, temperature: of the network; default: those of this solution.
+            method, tolerance, max_steps: as in `solve`.
+
+        Example:
+            >>> import numpy as np
+            >>> xi = np.random.default_rng(0).normal(size=(30, 2, 8))
+            >>> feats = PathFeatures.from_attentioned_inputs(xi)
+            >>> wide = solve(Architecture((2,), 100), feats, np.sign(xi[:, 0, 0]), temperature=0.1)
+            >>> wide.continued(widths=10).architecture.widths
+            (10, 10)
+        """
+        arch = self.architecture if widths is None else self.architecture.replace(widths=widths)
+        temperature = self.temperature if temperature is None else nonnegative_number("temperature", temperature)
+        steps, tolerance = step_limit(max_steps), positive_number("tolerance", tolerance)
+        return search(arch, self.problem, temperature, self.vector, method, tolerance, steps)
+
     def to_xarray(self) -> xarray.Dataset:
         """The order parameters and scalars with named axes."""
-        import xarray
-
-        names = list(self.architecture.order_names())
-        data: dict[str, Any] = {"order_parameter": (("path", "path_other"), self.order_parameter)}
+        data: dict[str, Any] = {name: getattr(self, name) for name in SCALARS}
         for layer, gram in enumerate(self.order_parameters[1:], start=2):
             data[f"order_parameter_{layer}"] = ((f"path_{layer}", f"path_{layer}_other"), gram)
-        for name in ("action", "energy", "entropy", "log_evidence", "converged"):
-            data[name] = getattr(self, name)
-        attributes = {
-            "heads": list(self.architecture.heads),
-            "widths": list(self.architecture.widths),
-            "variances": list(self.architecture.variances),
-            "outputs": self.architecture.outputs,
-            "skip": int(self.architecture.skip),
-            "temperature": self.temperature,
-            "method": self.stats.method,
-        }
-        return xarray.Dataset(data, coords={"path": names, "path_other": names}, attrs=attributes)
+        return super().to_xarray().assign(data).assign_attrs(method=self.stats.method)
 
 
 def solve(
@@ -155,7 +192,8 @@ def solve(
     throw = true_or_false("throw", throw)
     if correction is not None:
         one_of("correction", correction, ("one-loop",))
-    problem = search_problem(arch, features, y, temperature, form, method)
+    one_of("method", method, METHODS)
+    problem = prepare(arch, features, y, form, temperature)
     solution = search(arch, problem, temperature, _start_vector(arch, start), method, tolerance, max_steps)
     converged = traced(solution) or solution.converged
     if throw and not converged:
@@ -163,7 +201,7 @@ def solve(
     if correction is not None and converged:
         from .corrections import one_loop  # builds on this module
 
-        return one_loop(solution)
+        return one_loop(solution)  # type: ignore[return-value]
     return solution
 
 
@@ -185,9 +223,8 @@ def gaussian_process(
     """
     y = checked_labels(arch, features, labels)
     temperature = nonnegative_number("temperature", temperature)
-    problem = ready_problem(arch, features, y, temperature, form)
-    nothing: Any = (np.zeros(arch.parameters), 0.0, np.nan, 0, np.nan, np.nan)
-    action = Action.of(arch, problem, temperature)
+    nothing: Any = (np.zeros(arch.parameters), 0.0, np.nan, 0, np.nan, np.nan, None)
+    action = Action.of(arch, prepare(arch, features, y, form, temperature), temperature)
     solution = solution_at(arch, temperature, action, Minimum(*nothing), "limit", TOLERANCE)
     if not traced(solution) and not np.isfinite(solution.energy):
         raise singular_kernel(temperature)
@@ -205,40 +242,27 @@ def whitened_hessian(solution: Solution) -> np.ndarray:
         >>> bool(np.linalg.eigvalsh(whitened_hessian(solution))[0] > 0)
         True
     """
-    action = action_of(checked_solution(solution))
+    action = checked_solution(solution).action_function
     return np.asarray(_hessian(action, solution.vector) / action.scale)
 
 
-def action_of(solution: Predictor) -> Action:
-    """The action that a solution is a minimum of."""
-    return Action.of(solution.architecture, solution.problem, solution.temperature)
-
-
 def checked_solution(value: Any) -> Solution:
-    """A solution, and not something else that was found."""
+    """The value, if it is a solution."""
     return instance("solution", value, Solution, "a Solution, as solve returns it")
-
-
-def search_problem(
-    arch: Architecture, features: PathFeatures, labels: np.ndarray, temperature: float, form: str, method: str
-) -> Problem:
-    """The prepared data, in a form that the minimiser can use."""
-    one_of("method", method, METHODS)
-    problem = ready_problem(arch, features, labels, temperature, form)
-    if method == "newton" and problem.pairs is None:
-        raise fail("method", "'newton'", f"'limited-memory' for {arch.paths} paths: Newton's method needs stored pairs")
-    return problem
 
 
 def search(
     arch: Architecture, problem: Problem, temperature: Any, start: Any, method: str, tolerance: float, max_steps: int
 ) -> Solution:
     """The minimum of the action that is reached from a whitened vector."""
+    one_of("method", method, METHODS)
+    if method == "newton" and problem.pairs is None:
+        raise fail("method", "'newton'", f"'limited-memory' for {arch.paths} paths: Newton's method needs stored pairs")
     action = Action.of(arch, problem, temperature)
     first = action.method if method == "auto" else method
     minimum = action.minimise(start, tolerance, max_steps, first)
     solution = solution_at(arch, temperature, action, minimum, first, tolerance)
-    return try_harder(solution, tolerance, max_steps) if method == "auto" else solution
+    return _with_fallback(solution, tolerance, max_steps) if method == "auto" else solution
 
 
 def _start_vector(arch: Architecture, start: Solution | None) -> np.ndarray:
@@ -253,8 +277,8 @@ def _start_vector(arch: Architecture, start: Solution | None) -> np.ndarray:
     return start.vector
 
 
-def try_harder(solution: Solution, tolerance: float, max_steps: int) -> Solution:
-    """Where limited-memory BFGS gave up (small width and temperature), go on with Newton's method if affordable."""
+def _with_fallback(solution: Solution, tolerance: float, max_steps: int) -> Solution:
+    """Continue with Newton's method, if affordable, where limited-memory BFGS gave up (small width, temperature)."""
     if solution.stats.method != "limited-memory" or traced(solution) or solution.converged:
         return solution
     problem, arch = solution.problem, solution.architecture
@@ -263,9 +287,8 @@ def try_harder(solution: Solution, tolerance: float, max_steps: int) -> Solution
     affordable = hessian_operations(pairs, size, arch.layout) <= FALLBACK_OPERATIONS
     if not affordable or 8 * pairs * size**2 > PAIR_MEMORY or not np.isfinite(solution.vector).all():
         return solution
-    action = action_of(solution)
-    ready = replace(action, problem=with_pairs(problem))
-    minimum = ready.minimise(solution.vector, tolerance, max_steps, "newton")
+    action = solution.action_function
+    minimum = replace(action, problem=with_pairs(problem)).minimise(solution.vector, tolerance, max_steps, "newton")
     minimum = minimum._replace(evaluations=minimum.evaluations + solution.stats.evaluations)
     return solution_at(arch, solution.temperature, action, minimum, "limited-memory, then newton", tolerance)
 
@@ -351,3 +374,160 @@ def reason_for(solution: Solution, tolerance: float) -> str:
         f"after {stats.evaluations} evaluations the gradient is {stats.gradient_norm:.3g}, not under the tolerance "
         f"{tolerance:g}; try more max_steps, a larger temperature (rounding grows as 1/temperature), or throw=False"
     )
+
+
+@dataclass(frozen=True, eq=False)
+class SolutionGrid:
+    """Solutions over widths × temperatures on one training set.
+
+    Fields:
+        widths, temperatures: the axes.
+        order_parameter: U^1 [width, temperature, path, path].
+        action, energy, entropy, log_evidence, converged: [width, temperature].
+    """
+
+    widths: tuple[Any, ...]
+    temperatures: tuple[float, ...]
+    solutions: tuple[tuple[Solution, ...], ...]
+
+    def at(self, *, width: Any, temperature: float | None = None) -> Solution:
+        """The solution at one width (and temperature, if there are several)."""
+        if width not in self.widths:
+            raise fail("width", width, f"one of {self.widths}")
+        if temperature is None and len(self.temperatures) == 1:
+            temperature = self.temperatures[0]
+        if temperature not in self.temperatures:
+            raise fail("temperature", temperature, f"one of {self.temperatures}")
+        return self.solutions[self.widths.index(width)][self.temperatures.index(temperature)]
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        if name not in ("order_parameter", *SCALARS):
+            raise AttributeError(name)
+        return np.array([[getattr(solution, name) for solution in row] for row in self.solutions])
+
+    def to_xarray(self) -> xarray.Dataset:
+        """All of it with named axes (widths that differ by layer are named by their position)."""
+        import xarray
+
+        axes, names = ("width", "temperature"), list(self.solutions[0][0].architecture.order_names())
+        data: dict[str, Any] = {name: (axes, getattr(self, name)) for name in SCALARS}
+        data["order_parameter"] = ((*axes, *ROWS), self.order_parameter)
+        simple = all(np.ndim(width) == 0 for width in self.widths)
+        widths = list(self.widths) if simple else [str(width) for width in self.widths]
+        coordinates = {"width": widths, "temperature": list(self.temperatures)} | dict.fromkeys(ROWS, names)
+        return xarray.Dataset(data, coords=coordinates)
+
+
+def solve_grid(
+    arch: Architecture,
+    features: PathFeatures,
+    labels: Any,
+    *,
+    widths: Any,
+    temperatures: Any,
+    form: str = "auto",
+    method: str = "auto",
+    tolerance: float = TOLERANCE,
+    max_steps: int = 1000,
+    batch: int | None = None,
+    throw: bool = True,
+) -> SolutionGrid:
+    """`solve` for every width and temperature.
+
+    On a CPU the points are solved one after another, each from the solution of a neighbouring point. On an accelerator
+    they are solved side by side (vmap), all from the Gaussian process.
+
+    Arguments:
+        widths: a sequence; each entry a number, or L+1 numbers.
+        temperatures: a number or a sequence.
+        batch: how many points run side by side under vmap; default: one on a CPU, elsewhere as many as memory allows.
+        throw: raise `ConvergenceError`, naming the points, if any has no minimum.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> feats = PathFeatures.from_attentioned_inputs(rng.normal(size=(30, 2, 8)))
+        >>> y = np.sign(rng.normal(size=30))
+        >>> grid = solve_grid(Architecture((2,), 1), feats, y, widths=[5, 50], temperatures=0.1)
+        >>> grid.order_parameter.shape
+        (2, 1, 2, 2)
+    """
+    y = checked_labels(arch, features, labels)
+    width_axis = tuple(tuple(width) if np.ndim(width) else width for width in _axis("widths", widths))
+    temperature_axis = tuple(nonnegative_number("temperatures", value) for value in _axis("temperatures", temperatures))
+    max_steps, tolerance = step_limit(max_steps), positive_number("tolerance", tolerance)
+    throw, batch = true_or_false("throw", throw), None if batch is None else positive_integer("batch", batch)
+    one_of("method", method, METHODS)
+    problem = prepare(arch, features, y, form, min(temperature_axis))
+    points = [(arch.replace(widths=width), value) for width in width_axis for value in temperature_axis]
+    first = Action.of(arch, problem, min(temperature_axis)).method if method == "auto" else method
+    batch = batch or _points_at_once(problem, first, len(points))
+    found: dict[int, Solution] = {}
+    if batch == 1:
+        start = np.zeros(arch.parameters)
+        for index in _through_neighbours(points):
+            found[index] = search(points[index][0], problem, points[index][1], start, method, tolerance, max_steps)
+            # A search that failed is no start for the next.
+            start = found[index].vector if np.isfinite(found[index].vector).all() else np.zeros(arch.parameters)
+    else:
+        actions = [Action.of(one, problem, value) for one, value in points]
+        settings = jax.tree.map(lambda *parts: jnp.stack(parts), *(action.setting for action in actions))
+        minima = _minimise_side_by_side(actions[0], settings, tolerance, max_steps, first, batch)
+        for index, (one, value) in enumerate(points):
+            minimum = jax.tree.map(lambda part, index=index: part[index], minima)
+            solution = solution_at(one, value, actions[index], minimum, first, tolerance)
+            found[index] = _with_fallback(solution, tolerance, max_steps) if method == "auto" else solution
+    failed = [found[index] for index in range(len(points)) if not found[index].converged]
+    if throw and failed:
+        places = ", ".join(f"(widths {one.architecture.widths}, temperature {one.temperature:g})" for one in failed)
+        raise ConvergenceError(f"{len(failed)} of {len(found)} points: {places}. {reason_for(failed[0], tolerance)}")
+    columns = len(temperature_axis)
+    rows = [tuple(found[row * columns + column] for column in range(columns)) for row in range(len(width_axis))]
+    return SolutionGrid(width_axis, temperature_axis, tuple(rows))
+
+
+@partial(jax.jit, static_argnames=("method", "batch"))
+def _minimise_side_by_side(
+    action: Action, settings: Any, tolerance: float, max_steps: int, method: str, batch: int
+) -> Minimum:
+    def at(setting: Any) -> Minimum:
+        start = jnp.zeros(action.layout.count)
+        minimum = replace(action, setting=setting).minimise(start, tolerance, max_steps, method)
+        return minimum._replace(hessian=None)  # a matrix per point would fill the memory
+
+    return jax.lax.map(at, settings, batch_size=batch)
+
+
+def _through_neighbours(points: list[tuple[Architecture, float]]) -> list[int]:
+    """The indices of all points, ordered so that each is a neighbour of the one before it.
+
+    It begins at the largest width and temperature, next to the Gaussian process, and alternates the order of widths.
+    """
+    order: list[int] = []
+    for number, temperature in enumerate(sorted({value for _, value in points}, reverse=True)):
+        row = [index for index, (_, value) in enumerate(points) if value == temperature]
+        order += sorted(row, key=lambda index: points[index][0].widths, reverse=number % 2 == 0)
+    return order
+
+
+def _axis(name: str, value: Any) -> list[Any]:
+    # Not np.ndim: widths may mix single numbers and numbers by layer.
+    if hasattr(value, "shape"):
+        value = np.asarray(value).tolist()
+    values = list(value) if hasattr(value, "__iter__") and not isinstance(value, str) else [value]
+    values = [np.asarray(one).tolist() if hasattr(one, "shape") else one for one in values]
+    if not values:
+        raise fail(name, "nothing", "at least one entry")
+    return values
+
+
+def _points_at_once(problem: Problem, method: str, points: int) -> int:
+    """One on a CPU, whose batched products are slower than single ones; else as many as half a gigabyte holds."""
+    if jax.default_backend() == "cpu":
+        return 1
+    size = len(problem.labels) ** 2
+    if problem.pairs is not None and method == "newton":
+        size *= 3 * problem.pairs.shape[0]
+    elif problem.pairs is None:
+        size += 3 * problem.features.size
+    return int(np.clip(5e8 / (8 * size), 1, points))

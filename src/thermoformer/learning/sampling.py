@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -37,12 +37,36 @@ class SamplingWarning(UserWarning):
     """Chains that have not mixed: their averages are not to be trusted yet."""
 
 
-class Report(Protocol):
-    """What a sampler calls along the way: steps done, steps in all, what it is doing."""
+# Called before each piece as progress(steps done, steps in all, message).
+Report = Callable[[int, int, str], None]
 
-    def __call__(self, done: int, total: int, message: str) -> None:
-        """Called before each piece."""
-        ...
+
+@dataclass(frozen=True)
+class Plan:
+    """The arguments that all samplers share, checked.
+
+    Fields:
+        draws, chains: draws per chain after warm-up.
+        warmup: steps before the draws; default: half the draws, at least 200.
+        devices: how many local devices share the chains.
+        progress: what is called along the way.
+    """
+
+    draws: int
+    chains: int
+    warmup: int
+    devices: int
+    progress: Report | None
+
+    @classmethod
+    def of(cls, draws: Any, chains: Any, warmup: Any, devices: Any, progress: Report | None) -> Plan:
+        """The plan of a user's arguments."""
+        draws, chains = positive_integer("draws", draws), positive_integer("chains", chains)
+        warmup = max(200, draws // 2) if warmup is None else positive_integer("warmup", warmup)
+        count, local = 1 if devices is None else positive_integer("devices", devices), jax.local_device_count()
+        if count > local or chains % count:
+            raise fail("devices", count, f"at most {local}, the local devices, and a divisor of the {chains} chains")
+        return cls(draws, chains, warmup, count, progress)
 
 
 class SamplerStats(NamedTuple):
@@ -194,93 +218,61 @@ def run_nuts(
     observe: Callable[[Any], Any],
     start: Any,
     key: jax.Array,
-    *,
-    warmup: int,
-    draws: int,
-    dense: bool = False,
+    plan: Plan,
     target_acceptance: float = 0.8,
-    max_tree_depth: int = 10,
-    devices: int = 1,
-    progress: Report | None = None,
+    known: tuple[Any, Any] | None = None,
 ) -> tuple[Any, SamplerStats]:
-    """NUTS with step size and mass matrix adapted during warm-up.
+    """NUTS with step size and diagonal mass matrix adapted during warm-up.
 
     Arguments:
         potential: an equinox module, position → −ln density.
-        observe: an equinox module, position → what is kept of a draw.
+        observe: an equinox module, (position, potential there) → what is kept of a draw.
         start: where chains start, a pytree with a leading chain axis.
-        dense: adapt a full mass matrix, not its diagonal alone.
-        devices: how many local devices share the chains.
+        known: potential and its gradient at the start; default: they are computed.
 
     Returns:
         What was observed, with leading axes [chain, draw], and the stats of the run.
     """
-    settings = Settings(positive_integer("warmup", warmup), target_acceptance, dense, max_tree_depth)
-    chains = jax.tree.leaves(start)[0].shape[0]
     began = time.perf_counter()
-    state = nuts_start(potential, settings, start, jax.random.split(key, chains))
-
-    def advance(state: Any, steps: int) -> tuple[Any, Any]:
-        return nuts_advance(potential, observe, settings, state, steps, devices)
-
-    observed, (diverging, acceptance, steps), all_steps, drawing = draws_in_pieces(
-        advance, state, warmup, draws, "NUTS", progress
-    )
-    seconds = time.perf_counter() - began
-    return observed, SamplerStats(diverging, acceptance, steps, all_steps, seconds, drawing, warmup)
+    settings = Settings(plan.warmup, target_acceptance, dense=False, max_tree_depth=10)
+    state = nuts_start(potential, settings, start, jax.random.split(key, plan.chains), known=known)
+    return in_pieces(partial(nuts_advance, potential, observe, settings), state, plan, "NUTS", began)
 
 
 def run_steps(
-    step: Callable[[jax.Array, Any], Any],
-    observe: Callable[[Any], Any],
-    start: Any,
-    key: jax.Array,
-    *,
-    warmup: int,
-    draws: int,
-    devices: int = 1,
-    name: str = "Gibbs",
-    progress: Report | None = None,
+    step: Callable[[jax.Array, Any], Any], observe: Callable[[Any], Any], start: Any, key: jax.Array, plan: Plan
 ) -> tuple[Any, SamplerStats]:
     """Any Markov chain: `step` (an equinox module, (key, state) → state) again and again; returns as `run_nuts`."""
-    warmup = positive_integer("warmup", warmup)
-    chains = jax.tree.leaves(start)[0].shape[0]
     began = time.perf_counter()
-
-    def advance(state: Any, steps: int) -> tuple[Any, Any]:
-        return _plain_advance(step, observe, state, steps, devices)
-
-    state = (jax.random.split(key, chains), start)
-    observed, _, _, drawing = draws_in_pieces(advance, state, warmup, draws, name, progress)
-    return observed, SamplerStats(None, None, None, 0, time.perf_counter() - began, drawing, warmup)
+    state = (jax.random.split(key, plan.chains), start)
+    return in_pieces(partial(_plain_advance, step, observe), state, plan, "Gibbs", began)
 
 
-def draws_in_pieces(
-    advance: Callable, state: Any, warmup: int, draws: int, name: str, progress: Report | None
-) -> tuple[Any, Any, int, float]:
-    """Runs warm-up and draws in pieces of one size, so that one program serves both.
+def in_pieces(advance: Callable, state: Any, plan: Plan, name: str, began: float) -> tuple[Any, SamplerStats]:
+    """Runs warm-up and draws in pieces of one size, so that one program serves both; returns as `run_nuts`.
 
-    Returns:
-        What was observed and the sampler's record of each draw, with leading axes [chain, draw]; the gradient
-        evaluations in all; and the seconds that the draws took.
+    Arguments:
+        advance: (state, steps, devices) → state, what was observed and the sampler's record, [chain, step, ...].
+        began: when the run began, in seconds.
     """
-    total = warmup + positive_integer("draws", draws)
+    total = plan.warmup + plan.draws
     piece = max(1, math.ceil(total / PIECES))
-    parts, all_steps, done, drawing = [], 0, 0, 0.0
+    parts, evaluations, done, drawing = [], 0, 0, 0.0
     while done < total:
-        if progress is not None:
-            progress(done, total, f"{name}, {'warm-up' if done < warmup else 'draws'}")
-        began = time.perf_counter()
-        state, kept = advance(state, piece)
+        if plan.progress is not None:
+            plan.progress(done, total, f"{name}, {'warm-up' if done < plan.warmup else 'draws'}")
+        start = time.perf_counter()
+        state, kept = advance(state, piece, plan.devices)
         # Off the device at once: it holds one piece, however many draws there are.
         observed, info = jax.tree.map(np.asarray, kept)
-        first, last = (min(max(edge - done, 0), piece) for edge in (warmup, total))
+        first, last = (min(max(edge - done, 0), piece) for edge in (plan.warmup, total))
         parts.append(jax.tree.map(lambda values, cut=slice(first, last): values[:, cut], (observed, info)))
-        all_steps += 0 if info is None else int(np.sum(info[2]))
-        drawing += (time.perf_counter() - began) * (last - first) / piece
+        evaluations += 0 if info is None else int(np.sum(info[2]))
+        drawing += (time.perf_counter() - start) * (last - first) / piece
         done += piece
     observed, info = jax.tree.map(lambda *pieces: np.concatenate(pieces, axis=1), *parts)
-    return observed, info, all_steps, drawing
+    seconds = time.perf_counter() - began
+    return observed, SamplerStats(*(info or (None,) * 3), evaluations, seconds, drawing, plan.warmup)
 
 
 def over_chains(one: Callable, arguments: Any, devices: int = 1) -> Any:
@@ -300,25 +292,21 @@ def nuts_kernels(potential: Callable, settings: Settings) -> tuple[Callable, Cal
     from numpyro.infer.hmc import hmc
 
     start, advance = hmc(potential_fn_gen=lambda *further: lambda position: potential(position, *further), algo="NUTS")
-    begin = partial(
-        start,
-        num_warmup=settings.warmup,
-        dense_mass=settings.dense,
-        target_accept_prob=settings.target_acceptance,
-        max_tree_depth=settings.max_tree_depth,
-        find_heuristic_step_size=False,
-    )
-    return begin, advance
+    options: dict[str, Any] = {"target_accept_prob": settings.target_acceptance, "find_heuristic_step_size": False}
+    options |= {"dense_mass": settings.dense, "max_tree_depth": settings.max_tree_depth}
+    return partial(start, num_warmup=settings.warmup, **options), advance
 
 
 def nuts_step(potential: Callable, settings: Settings, position: Any, *further: jax.Array) -> Callable:
     """NumPyro's step, (state, model_args) → state.
 
-    Its kernel learns the settings from its initialiser, which is called here at any position. What that returns is not
-    used, and compiled away.
+    Its kernel learns the settings from its initialiser, which is called here at any position with made-up values of the
+    potential. What that returns is not used, and compiled away.
     """
+    from numpyro.infer.util import ParamInfo
+
     begin, advance = nuts_kernels(potential, settings)
-    begin(position, rng_key=jax.random.key(0), model_args=further)
+    begin(ParamInfo(position, 0.0, position), rng_key=jax.random.key(0), model_args=further)
     return advance
 
 
@@ -330,15 +318,19 @@ def nuts_start(
     keys: jax.Array,
     *further: jax.Array,
     covariance: jax.Array | None = None,
+    known: tuple[jax.Array, Any] | None = None,
 ) -> Any:
     """States of NUTS, [chain, ...]; `further` are arguments of the potential, [chain].
 
     Arguments:
-        covariance: an estimate of the posterior's, from which the adaptation starts; the identity by default.
+        covariance: an estimate of the posterior's, from which the adaptation starts; default: the identity.
+        known: potential and its gradient at the start; default: they are computed.
     """
-    begin, _ = nuts_kernels(potential, settings)
-    begin = partial(begin, inverse_mass_matrix=covariance)
-    return jax.lax.map(lambda one: begin(one[0], rng_key=one[1], model_args=one[2]), (start, keys, further))
+    from numpyro.infer.util import ParamInfo
+
+    begin = partial(nuts_kernels(potential, settings)[0], inverse_mass_matrix=covariance)
+    places = start if known is None else ParamInfo(start, *known)
+    return jax.lax.map(lambda one: begin(one[0], rng_key=one[1], model_args=one[2]), (places, keys, further))
 
 
 @eqx.filter_jit
@@ -358,7 +350,8 @@ def nuts_advance(
     def one(chain: Any) -> tuple[Any, Any]:
         def step(state: Any, _: None) -> tuple[Any, Any]:
             state = advance(state, model_args=chain[1])
-            return state, (observe(state.z), (state.diverging, state.accept_prob, state.num_steps))
+            kept = observe(state.z, state.potential_energy)
+            return state, (kept, (state.diverging, state.accept_prob, state.num_steps))
 
         return jax.lax.scan(step, chain[0], None, length=steps)
 
@@ -371,27 +364,6 @@ def _plain_advance(step: Callable, observe: Callable, states: Any, steps: int, d
         key, state = carry
         key, now = jax.random.split(key)
         state = step(now, state)
-        return (key, state), (observe(state), None)
+        return (key, state), (observe(state, None), None)
 
     return over_chains(lambda carry: jax.lax.scan(one_step, carry, None, length=steps), states, devices)
-
-
-def check_devices(devices: Any, chains: int) -> int:
-    """How many devices share the chains: one where none are given; there must be so many, with equal shares."""
-    if devices is None:
-        return 1
-    count = positive_integer("devices", devices)
-    if count > jax.local_device_count() or chains % count:
-        local = jax.local_device_count()
-        raise fail("devices", count, f"at most {local}, the local devices, and a divisor of the {chains} chains")
-    return count
-
-
-def check_sizes(draws: Any, chains: Any, warmup: Any) -> tuple[int, int, int]:
-    """Draws and chains, one or more; warm-up, half the draws (at least 200) where none is given."""
-    draws, chains = positive_integer("draws", draws), positive_integer("chains", chains)
-    if warmup is None:
-        return draws, chains, max(200, draws // 2)
-    if isinstance(warmup, bool) or not isinstance(warmup, (int, np.integer)) or warmup < 1:
-        raise fail("warmup", repr(warmup), "a whole number, 1 or more")
-    return draws, chains, int(warmup)

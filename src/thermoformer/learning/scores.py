@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import numpy as np
 
-from .._validation import fail, one_of, traced, true_or_false
-from .network import Architecture, checked_architecture
-from .order import gram_matrix
+from .._validation import fail, gram_matrix, one_of, traced, true_or_false
+from .architecture import Architecture, checked_architecture
 
 if TYPE_CHECKING:
     import xarray

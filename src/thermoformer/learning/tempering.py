@@ -20,16 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._keys import numpy_generator
-from .sampling import (
-    Report,
-    SamplerStats,
-    Settings,
-    draws_in_pieces,
-    nuts_advance,
-    nuts_start,
-    nuts_step,
-    over_chains,
-)
+from .sampling import Plan, SamplerStats, Settings, in_pieces, nuts_advance, nuts_start, nuts_step, over_chains
 
 # Draws of the prior from which the lowest inverse temperature is chosen.
 PRIOR_DRAWS = 2000
@@ -77,13 +68,8 @@ def run_tempered(
     observe: Callable[[Any], Any],
     prior_draws: Callable[[np.random.Generator, int], np.ndarray],
     key: jax.Array,
-    *,
-    chains: int,
-    warmup: int,
-    draws: int,
+    plan: Plan,
     target_acceptance: float = 0.8,
-    devices: int = 1,
-    progress: Report | None = None,
 ) -> tuple[Any, SamplerStats]:
     """Parallel tempering with NUTS; arguments and results as of `run_nuts`.
 
@@ -93,31 +79,25 @@ def run_tempered(
         target: an equinox module.
         prior_draws: (generator, count) → positions drawn from the prior [draw, parameter].
     """
-    began = time.perf_counter()
+    began, chains = time.perf_counter(), plan.chains
     generator = numpy_generator(key)
     ladder_key, run_key = jax.random.split(key)
     settings = Settings(LEVEL_WARMUP, target_acceptance, dense=True, max_tree_depth=MAX_TREE_DEPTH)
-    pilot = prior_draws(generator, PRIOR_DRAWS)
-    report = None if progress is None else partial(progress, 0, warmup + draws)
-    betas, levels, steps = _ladder(target, settings, pilot, ladder_key, chains, report)
-    start = _Replicas(
-        levels=levels,
-        births=jnp.full((chains, len(betas)), -1, int),
-        clock=jnp.zeros(chains, int),
-        key=jax.random.split(run_key, chains),
-    )
+    report = None if plan.progress is None else partial(plan.progress, 0, plan.warmup + plan.draws)
+    betas, levels, steps = _ladder(target, settings, prior_draws(generator, PRIOR_DRAWS), ladder_key, chains, report)
+    births = jnp.full((chains, len(betas)), -1, int)
+    start = _Replicas(levels, births, jnp.zeros(chains, int), jax.random.split(run_key, chains))
 
-    def advance(state: Any, count: int) -> tuple[Any, Any]:
+    def advance(state: Any, count: int, devices: int) -> tuple[Any, Any]:
         fresh = prior_draws(generator, chains * count).reshape(chains, count, -1)
         return _advance(target, observe, settings, jnp.asarray(betas), state, jnp.asarray(fresh), devices)
 
-    (observed, births), (diverging, acceptance, taken), all_steps, drawing = draws_in_pieces(
-        advance, start, warmup, draws, f"NUTS at {len(betas)} temperatures", progress
-    )
-    # Steps count from 0, so that −1 marks what the ladder started from.
-    crossings = sum(len(np.unique(chain[chain >= 0])) for chain in births)
-    seconds = time.perf_counter() - began
-    return observed, SamplerStats(diverging, acceptance, taken, steps + all_steps, seconds, drawing, warmup, crossings)
+    name = f"NUTS at {len(betas)} temperatures"
+    (observed, origins), stats = in_pieces(advance, start, plan, name, began)
+    # Steps count from 0; −1 marks the states that the ladder started from.
+    crossings = sum(len(np.unique(chain[chain >= 0])) for chain in origins)
+    evaluations = stats.gradient_evaluations + steps
+    return observed, stats._replace(gradient_evaluations=evaluations, crossings=crossings)
 
 
 def _ladder(
@@ -188,7 +168,7 @@ class _WithEnergy(eqx.Module):
 
     target: Any
 
-    def __call__(self, position: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, position: jax.Array, _: jax.Array) -> tuple[jax.Array, jax.Array]:
         return position, self.target.energy(position)
 
 
@@ -227,7 +207,8 @@ def _advance(
         levels = over_chains(lambda lane: advance(lane[0], model_args=(lane[1],)), (levels, betas))
         births = births[order]
         info = levels.diverging[-1], levels.accept_prob[-1], jnp.sum(levels.num_steps)
-        return _Replicas(levels, births, state.clock + 1, key), ((observe(levels.z[-1]), births[-1]), info)
+        kept = observe(levels.z[-1], levels.potential_energy[-1]), births[-1]
+        return _Replicas(levels, births, state.clock + 1, key), (kept, info)
 
     return over_chains(lambda one: jax.lax.scan(step, *one), (chains, fresh), devices)
 

@@ -9,7 +9,9 @@ not sampled, and their part of c is drawn afterwards.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -17,25 +19,141 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._keys import KeyLike, as_key
+from .._keys import KeyLike, as_key, standard_normal
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, labels_for, one_of, positive_integer, positive_number, true_or_false
 from .action import Action
+from .architecture import Architecture, checked_architecture, squeeze_output
 from .exact import mode_crossings
 from .gibbs import GibbsSweep
-from .kernels import choose_form, prepare
-from .network import READOUTS, Architecture, Weights, checked_architecture, network_output, prior_weights
-from .path_network import PathData, completed_coefficients, path_data, row_scales, scaled_path_vectors, scaled_weights
-from .paths import PathFeatures, checked_features, checked_labels
-from .posterior import draws_tree, mean_and_error
-from .sampling import Report, SamplerStats, check_devices, check_sizes, diagnose, run_nuts, run_steps, warn_if_unmixed
-from .weight_posterior import WeightPosterior, checked_tokens, queries_read
+from .kernels import choose_form, feature_basis, prepare, reduced_data
+from .network import (
+    PathData,
+    Weights,
+    checked_tokens,
+    network_output,
+    order_factor,
+    path_vectors,
+    prior_weights,
+    row_scales,
+)
+from .paths import READOUTS, PathFeatures, check_new_examples, checked_labels
+from .results import (
+    CHUNK,
+    ROWS,
+    Posterior,
+    Prediction,
+    batch_numbers,
+    draws_tree,
+    mean_over_draws,
+    prediction_from_batches,
+)
+from .sampling import Plan, Report, SamplerStats, diagnose, run_nuts, run_steps, warn_if_unmixed
 
 METHODS = ("nuts", "gibbs")
 # What draws, state and work arrays may take together before a run is refused, in bytes.
 MEMORY_LIMIT = 8e9
 # Training examples whose predictor is watched for mixing.
 WATCHED = 32
+
+
+@dataclass(frozen=True, eq=False)
+class WeightPosterior(Posterior):
+    """Draws of all weights from the posterior.
+
+    Fields, beside those of `Posterior`:
+        coefficients: c [chain, draw, row, feature], with which f = Σ_π c_π · ξ_π; rows are paths, or (output, path).
+            None with layer norm, where there is no such thing.
+        weights: the weights, every array with leading axes [chain, draw], where they were kept; else None.
+        readout, layer_norm: of the network.
+    """
+
+    coefficients: np.ndarray | None
+    weights: Weights | None
+    readout: str = "last"
+    layer_norm: bool = False
+
+    def predict(self, features: PathFeatures) -> Prediction:
+        """Mean and variance of f over draws for new examples, with Monte-Carlo errors of both.
+
+        Arguments:
+            features: the attentioned inputs of the new examples, with the paths and token width of training.
+        """
+        return self._prediction(self._outputs(features))
+
+    def predictor_draws(self, features: PathFeatures) -> np.ndarray:
+        """f of every draw for new examples, [chain, draw, example] (and output)."""
+        return self._by_chain(list(self._outputs(features)))
+
+    def path_readout(self) -> np.ndarray:
+        """The mean over draws of the readout of every path, [path, feature] (and output)."""
+        mean = self._path_coefficients().mean(axis=(0, 1))
+        by_output = mean.reshape(self.architecture.outputs, self.architecture.paths, -1)
+        return squeeze_output(by_output.transpose(1, 2, 0))
+
+    def predict_tokens(self, x: Any, attention: Sequence[Any]) -> Prediction:
+        """`predict` from tokens [example, token, feature] and attention; the only way with layer norm."""
+        if not self.layer_norm:
+            return self.predict(PathFeatures.from_attention(x, attention, self.readout, self.architecture.skip))
+        return self._prediction(self._token_outputs(x, attention))
+
+    def token_draws(self, x: Any, attention: Sequence[Any]) -> np.ndarray:
+        """`predictor_draws` from tokens and attention; the only way with layer norm."""
+        if not self.layer_norm:
+            return self.predictor_draws(PathFeatures.from_attention(x, attention, self.readout, self.architecture.skip))
+        return self._by_chain(list(self._token_outputs(x, attention)))
+
+    def _outputs(self, features: PathFeatures) -> Iterator[np.ndarray]:
+        """Pieces [draw, example, output] of f, all chains in one row."""
+        coefficients, arch, width = self._path_coefficients(), self.architecture, self.token_width
+        check_new_examples(features, arch.paths, width)
+        flat = coefficients.reshape(-1, arch.paths * width)
+        size = max(1, CHUNK // (len(flat) + arch.paths * width))
+        for start in range(0, features.examples, size):
+            piece = np.asarray(features.values[start : start + size]).reshape(-1, arch.paths * width)
+            yield (flat @ piece.T).reshape(-1, arch.outputs, len(piece)).transpose(0, 2, 1)
+
+    @property
+    def token_width(self) -> int:
+        """N0 of the training data."""
+        return self._path_coefficients().shape[-1]
+
+    def _path_coefficients(self) -> np.ndarray:
+        if self.coefficients is None:
+            raise fail("features", "attentioned inputs", "tokens, through predict_tokens: layer norm has no paths")
+        return self.coefficients
+
+    def _token_outputs(self, x: Any, attention: Sequence[Any]) -> Iterator[np.ndarray]:
+        x, layers = checked_tokens(self.architecture, x, attention)
+        weights = self.weights
+        assert weights is not None  # layer norm always keeps them
+        if x.shape[2] != weights.embedding.shape[-1]:
+            raise fail("x", f"token width {x.shape[2]}", f"{weights.embedding.shape[-1]}, as in training")
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), weights)
+        size = max(1, CHUNK // (x.shape[1] * max(self.architecture.heads) * max(self.architecture.widths)))
+        for start in range(0, len(x), size):
+            pieces = queries_read([layer[start : start + size] for layer in layers], self.readout)
+            found = _run_draws(flat, x[start : start + size], pieces, self.readout, self.architecture.skip)
+            yield np.asarray(found).reshape(len(found), -1, self.architecture.outputs)
+
+    def _prediction(self, pieces: Iterator[np.ndarray]) -> Prediction:
+        counts = np.bincount(batch_numbers(self.diagnostics.chains, self.diagnostics.draws))
+        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        sums = [[np.add.reduceat(piece**power, starts, axis=0) for power in (1, 2)] for piece in pieces]
+        means, squares = (np.concatenate(parts, axis=1) / counts[:, None, None] for parts in zip(*sums, strict=True))
+        return prediction_from_batches(means, squares, np.zeros_like(means), counts)
+
+
+def queries_read(attention: Sequence[jax.Array], readout: str) -> list[jax.Array]:
+    """Attention whose top layer has only the query that is read; with skips the sum with all positions is broadcast."""
+    queries = {"last": slice(-1, None), "first": slice(0, 1), "mean": slice(None)}[readout]
+    return [*attention[:-1], attention[-1][:, :, queries]]
+
+
+@partial(jax.jit, static_argnames=("readout", "skip"))
+def _run_draws(weights: Weights, x: jax.Array, attention: list[jax.Array], readout: str, skip: bool) -> jax.Array:
+    """f [draw, example] (and output) with layer norm, one draw after another."""
+    return jax.lax.map(lambda one: network_output(one, x, attention, readout, skip=skip, layer_norm=True), weights)
 
 
 class TokenData(eqx.Module):
@@ -79,23 +197,21 @@ class Observed(eqx.Module):
     standard: bool = eqx.field(static=True)
     keep_weights: bool = eqx.field(static=True)
 
-    def __call__(self, position: Weights) -> dict[str, Any]:
-        """By name, one draw."""
-        data, arch = self.data, self.data.structure
-        sigma = data.deviations
-        weights, standard = position, position
-        if self.standard:
-            weights = scaled_weights(position, sigma)
-        else:
-            standard = scaled_weights(position, 1 / sigma)
-        vectors = scaled_path_vectors(arch, weights).reshape(arch.order_sizes[0], -1)
-        plain = vectors / jnp.asarray(row_scales(arch))[:, None]
+    def __call__(self, position: Weights, potential: jax.Array | None = None) -> dict[str, Any]:
+        """By name, one draw; the potential is computed if it is not given."""
+        data, arch, sigma = self.data, self.data.structure, self.data.deviations
+        weights = scaled_weights(position, sigma) if self.standard else position
+        if potential is None:
+            potential = Potential(data)(position if self.standard else scaled_weights(position, 1 / sigma))
+        vectors = path_vectors(arch, weights.readout, weights.values)
+        factor = order_factor(arch, vectors)
         kept: dict[str, Any] = {
-            "order_parameter": jnp.matmul(plain, plain.T, precision=MATMUL_PRECISION),
-            "log_density": -Potential(data)(standard),
+            "order_parameter": jnp.matmul(factor, factor.T, precision=MATMUL_PRECISION),
+            "log_density": -potential,
         }
         if isinstance(data, PathData):
-            kept["coefficients"] = jnp.matmul(vectors, weights.embedding, precision=MATMUL_PRECISION)
+            rows = vectors.reshape(arch.order_sizes[0], -1)
+            kept["coefficients"] = jnp.matmul(rows, weights.embedding, precision=MATMUL_PRECISION)
         else:
             kept["outputs"] = data.outputs(weights)[:, _watched(len(data.x))]
         if self.keep_weights:
@@ -131,12 +247,12 @@ def sample_weights(
         temperature: τ > 0.
         key: an integer or a JAX key.
         method: "nuts", over all weights at once; or "gibbs", which draws layer after layer exactly.
-        draws, chains, warmup: draws per chain after warm-up; warm-up is half of them, at least 200, where not given.
+        draws, chains, warmup: draws per chain after warm-up; warm-up is by default half of them, at least 200.
         readout: "last", "first" or "mean" query position.
         keep_weights: keep the weights of every draw too, and not only U and what predictions need.
         layer_norm: normalise tokens inside the network (see `forward`); outside the theory, NUTS only. Keeps weights.
         memory_limit: bytes over which the run is refused before it starts (`weight_sampling_memory`).
-        devices: how many local devices share the chains, a divisor of their number; one where absent.
+        devices: the number of local devices that share the chains, a divisor of their number; default: one.
         progress: called as progress(done, total, message).
 
     Example:
@@ -151,18 +267,13 @@ def sample_weights(
         ((1, 1), True)
     """
     x, layers = checked_tokens(arch, x, attention)
-    one_of("readout", readout, READOUTS)
-    one_of("method", method, METHODS)
-    keep_weights = true_or_false("keep_weights", keep_weights)
-    layer_norm = true_or_false("layer_norm", layer_norm)
-    plan = _Plan(
-        temperature, key, method, draws, chains, warmup, keep_weights or layer_norm, memory_limit, progress, devices
-    )
-    if layer_norm:
-        posterior = _sample_on_tokens(arch, x, layers, labels, readout, plan)
+    keep, norm = true_or_false("keep_weights", keep_weights), true_or_false("layer_norm", layer_norm)
+    plan = Plan.of(draws, chains, warmup, devices, progress)
+    run = _Run.of(arch, temperature, key, method, keep or norm, readout, memory_limit, plan)
+    if norm:
+        posterior = run.on_tokens(x, layers, labels)
     else:
-        features = PathFeatures.from_attention(x, layers, readout, arch.skip)
-        posterior = _sample_on_paths(arch, features, labels, readout, plan)
+        posterior = run.on_paths(PathFeatures.from_attention(x, layers, readout, arch.skip), labels)
     warn_if_unmixed(posterior.diagnostics)
     return posterior
 
@@ -200,11 +311,9 @@ def sample_weights_on_paths(
         >>> posterior.predict(feats).mean.shape
         (6,)
     """
-    checked_architecture(arch)
-    checked_features("features", features)
-    one_of("readout", readout, READOUTS)
-    plan = _Plan(temperature, key, method, draws, chains, warmup, keep_weights, memory_limit, progress, devices)
-    posterior = _sample_on_paths(arch, features, labels, readout, plan)
+    plan = Plan.of(draws, chains, warmup, devices, progress)
+    run = _Run.of(arch, temperature, key, method, keep_weights, readout, memory_limit, plan)
+    posterior = run.on_paths(features, labels)
     warn_if_unmixed(posterior.diagnostics)
     return posterior
 
@@ -258,153 +367,167 @@ def weight_sampling_memory(
     return 8 * (kept + state + flow + 4 * (examples * arch.outputs) ** 2)
 
 
-class _Plan:
-    """How to sample, checked: the arguments that both ways in share."""
+@dataclass(frozen=True)
+class _Run:
+    """How to sample which network, checked: the arguments that both public functions share."""
 
-    def __init__(
-        self,
-        temperature: Any,
-        key: Any,
-        method: Any,
-        draws: Any,
-        chains: Any,
-        warmup: Any,
-        keep_weights: bool,
-        memory_limit: Any,
-        progress: Report | None,
-        devices: Any,
-    ) -> None:
-        self.temperature = positive_number("temperature", temperature)
-        self.key = as_key(key)
-        self.method = one_of("method", method, METHODS)
-        self.draws, self.chains, self.warmup = check_sizes(draws, chains, warmup)
-        self.keep_weights = true_or_false("keep_weights", keep_weights)
-        self.memory_limit = positive_number("memory_limit", memory_limit)
-        self.progress = progress
-        self.devices = check_devices(devices, self.chains)
+    arch: Architecture
+    temperature: float
+    key: jax.Array
+    method: str
+    keep_weights: bool
+    readout: str
+    memory_limit: float
+    plan: Plan
 
-    def report(self, arch: Architecture, token_width: int, examples: int, tokens: int | None = None) -> Report | None:
-        """The progress call with the memory in its message, once the memory is known to be under the limit."""
+    @classmethod
+    def of(
+        cls, arch: Any, temperature: Any, key: Any, method: Any, keep: Any, readout: Any, limit: Any, plan: Plan
+    ) -> _Run:
+        """The run of a user's arguments."""
+        return cls(
+            checked_architecture(arch),
+            positive_number("temperature", temperature),
+            as_key(key),
+            one_of("method", method, METHODS),
+            true_or_false("keep_weights", keep),
+            one_of("readout", readout, READOUTS),
+            positive_number("memory_limit", limit),
+            plan,
+        )
+
+    def on_paths(self, features: PathFeatures, labels: Any) -> WeightPosterior:
+        """The posterior from attentioned inputs."""
+        arch, y = self.arch, checked_labels(self.arch, features, labels)
+        plan = self._within_memory(features.token_width, features.examples)
+        run_key, rest_key = jax.random.split(self.key)
+        # Weights that are kept are kept whole.
+        data, basis = path_data(arch, features, y, self.temperature, reduce=not self.keep_weights)
+        problem = prepare(arch, features, y)
+        sweep = GibbsSweep(data, problem) if self.method == "gibbs" else None
+        observed, stats = self._sampled(data, sweep, data.features.shape[2], run_key, plan)
+        grams, coefficients = observed["order_parameter"], observed["coefficients"]
+        action = Action.at_finite_width(arch, problem, self.temperature)
+        if action.layout.narrow:
+            stats = stats._replace(crossings=mode_crossings(action, self.key, grams))
+        if basis is not None:
+            coefficients = completed_coefficients(arch, coefficients, grams, basis, rest_key)
+        coefficients = coefficients / math.sqrt(features.token_width)
+        by_output = coefficients.reshape(*grams.shape[:2], arch.outputs, -1)
+        some = np.asarray(features.values)[_watched(features.examples)].reshape(-1, by_output.shape[-1])
+        return self._posterior(observed | {"coefficients": coefficients, "outputs": by_output @ some.T}, stats)
+
+    def on_tokens(self, x: jax.Array, attention: Sequence[jax.Array], labels: Any) -> WeightPosterior:
+        """The posterior from tokens, for a network with layer norm."""
+        if self.method != "nuts":
+            raise fail("method", repr(self.method), "'nuts' with layer_norm=True: Gibbs needs f linear in every layer")
+        y = labels_for("labels", labels, len(x), self.arch.outputs)
+        plan = self._within_memory(x.shape[2], len(x), x.shape[1])
+        data = TokenData(
+            x=x,
+            attention=tuple(queries_read(attention, self.readout)),
+            labels=jnp.asarray(y).reshape(len(x), -1).T,
+            temperature=jnp.asarray(self.temperature, dtype=float),
+            deviations=jnp.asarray(self.arch.deviations),
+            structure=self.arch.replace(variances=1.0),
+            readout=self.readout,
+        )
+        return self._posterior(*self._sampled(data, None, x.shape[2], self.key, plan))
+
+    def _within_memory(self, token_width: int, examples: int, tokens: int | None = None) -> Plan:
+        """The plan, with the memory in its progress messages; raises if the memory is over the limit."""
+        sizes = {"draws": self.plan.draws, "chains": self.plan.chains, "keep_weights": self.keep_weights}
         memory = weight_sampling_memory(
-            arch,
+            self.arch,
             token_width,
             examples,
             method=self.method,
-            draws=self.draws,
-            chains=self.chains,
-            keep_weights=self.keep_weights,
             tokens=tokens,
+            **sizes,  # type: ignore[arg-type]
         )
         if memory > self.memory_limit:
             wanted = f"at least {memory:.3g} bytes for this run: fewer draws, chains or kept weights need less"
             raise fail("memory_limit", f"{self.memory_limit:.3g} bytes", wanted)
-        progress = self.progress
+        progress = self.plan.progress
         if progress is None:
-            return None
-        return lambda done, total, message: progress(done, total, f"{message}, up to {memory / 1e9:.2g} GB")
-
-    def run(
-        self, data: PathData | TokenData, sweep: GibbsSweep | None, width: int, key: jax.Array, progress: Report | None
-    ) -> tuple[dict[str, Any], SamplerStats]:
-        """Chains from draws of the prior: of the sweep, or else NUTS."""
-        first, second = jax.random.split(key)
-        start = prior_weights(data.structure, width, key=first, draws=self.chains)
-        options: dict[str, Any] = {"warmup": self.warmup, "draws": self.draws, "progress": progress}
-        options["devices"] = self.devices
-        if sweep is None:
-            return run_nuts(Potential(data), Observed(data, True, self.keep_weights), start, second, **options)
-        start = jax.vmap(scaled_weights, in_axes=(0, None))(start, data.deviations)
-        return run_steps(sweep, Observed(data, False, self.keep_weights), start, second, **options)
-
-
-def _sample_on_paths(
-    arch: Architecture, features: PathFeatures, labels: Any, readout: str, plan: _Plan
-) -> WeightPosterior:
-    if features.paths != arch.paths:
-        raise fail("features", f"{features.paths} paths", f"{arch.paths}, those of the architecture")
-    y = checked_labels(arch, features, labels)
-    progress = plan.report(arch, features.token_width, features.examples)
-    run_key, rest_key = jax.random.split(plan.key)
-    # Weights that are kept are kept whole.
-    data, basis = path_data(arch, features, y, plan.temperature, reduce=not plan.keep_weights)
-    problem = prepare(arch, features, y)
-    sweep = GibbsSweep(data, problem) if plan.method == "gibbs" else None
-    observed, stats = plan.run(data, sweep, data.features.shape[2], run_key, progress)
-    action = Action.at_finite_width(arch, problem, plan.temperature)
-    if action.layout.narrow:
-        stats = stats._replace(crossings=mode_crossings(action, plan.key, observed["order_parameter"]))
-    coefficients = observed["coefficients"]
-    if basis is not None:
-        coefficients = completed_coefficients(
-            arch, coefficients, observed["order_parameter"], np.asarray(basis), rest_key
+            return self.plan
+        return replace(
+            self.plan,
+            progress=lambda done, total, message: progress(done, total, f"{message}, up to {memory / 1e9:.2g} GB"),
         )
-    coefficients = coefficients / math.sqrt(features.token_width)
-    by_output = coefficients.reshape(plan.chains, plan.draws, arch.outputs, -1)
-    some = np.asarray(features.values)[_watched(features.examples)].reshape(-1, by_output.shape[-1])
-    return _posterior(arch, plan, observed, coefficients, by_output @ some.T, stats, readout, layer_norm=False)
+
+    def _sampled(
+        self, data: PathData | TokenData, sweep: GibbsSweep | None, width: int, key: jax.Array, plan: Plan
+    ) -> tuple[dict[str, Any], SamplerStats]:
+        """Chains from draws of the prior: by the Gibbs sweep if there is one, else by NUTS."""
+        first, second = jax.random.split(key)
+        start = prior_weights(data.structure, width, key=first, draws=plan.chains)
+        observe = Observed(data, sweep is None, self.keep_weights)
+        if sweep is None:
+            return run_nuts(Potential(data), observe, start, second, plan)
+        start = jax.vmap(scaled_weights, in_axes=(0, None))(start, data.deviations)
+        return run_steps(sweep, observe, start, second, plan)
+
+    def _posterior(self, observed: dict[str, Any], stats: SamplerStats) -> WeightPosterior:
+        arch, grams, density = self.arch, observed["order_parameter"], observed["log_density"]
+        upper = grams[..., *np.triu_indices(grams.shape[-1])]
+        watched = {"order parameter": upper, "predictor": observed["outputs"], "log density": density}
+        diagnostics = diagnose(self.method, watched, stats)
+        coefficients, weights = observed.get("coefficients"), observed.get("weights")
+        kept = {"order_parameter": (ROWS, grams), "log_density": ((), density)}
+        if coefficients is not None:
+            kept["coefficients"] = (("path", "feature"), coefficients)
+        if weights is not None:
+            kept["embedding"] = (("unit_1", "feature"), weights.embedding)
+            for layer, value in enumerate(weights.values, start=1):
+                kept[f"values_{layer}"] = ((f"head_{layer}", f"unit_{layer + 1}", f"unit_{layer}"), value)
+            axes = ("output", f"unit_{arch.layers + 1}") if arch.outputs > 1 else (f"unit_{arch.layers + 1}",)
+            kept["readout"] = (axes, weights.readout)
+        tree = draws_tree(arch, kept, stats, temperature=self.temperature, method=f"weights, {self.method}")
+        given = arch, self.temperature, *mean_over_draws(grams), diagnostics, tree
+        return WeightPosterior(*given, coefficients, weights, self.readout, coefficients is None)
 
 
-def _sample_on_tokens(
-    arch: Architecture, x: np.ndarray, attention: Sequence[np.ndarray], labels: Any, readout: str, plan: _Plan
-) -> WeightPosterior:
-    """With layer norm, which takes the tokens themselves."""
-    if plan.method != "nuts":
-        raise fail("method", repr(plan.method), "'nuts' with layer_norm=True: Gibbs needs f linear in every layer")
-    y = labels_for("labels", labels, len(x), arch.outputs)
-    progress = plan.report(arch, x.shape[2], len(x), x.shape[1])
-    data = TokenData(
-        x=jnp.asarray(x),
-        attention=tuple(queries_read([jnp.asarray(layer) for layer in attention], readout)),
-        labels=jnp.asarray(y).reshape(len(x), -1).T,
-        temperature=jnp.asarray(plan.temperature, dtype=float),
-        deviations=jnp.sqrt(jnp.asarray(arch.variances)),
-        structure=arch.replace(variances=1.0),
-        readout=readout,
-    )
-    observed, stats = plan.run(data, None, x.shape[2], plan.key, progress)
-    return _posterior(arch, plan, observed, None, observed["outputs"], stats, readout, layer_norm=True)
+def path_data(
+    arch: Architecture, features: PathFeatures, labels: np.ndarray, temperature: float, *, reduce: bool = True
+) -> tuple[PathData, np.ndarray | None]:
+    """The training data reduced without loss, and the basis [feature, feature'] of the features that were kept.
+
+    Without `reduce` all features are kept. The basis is None if all features are kept. Rotating the examples adds a
+    constant to the log density and changes nothing else.
+    """
+    basis = feature_basis(features.values) if reduce else None
+    width = features.token_width if basis is None else basis.shape[1]
+    y, rotate = labels.reshape(features.examples, arch.outputs), width * features.paths < features.examples
+    values, y = _reduced(features.values, y, 1 / math.sqrt(features.token_width), basis, rotate)
+    temperature, deviations = jnp.asarray(temperature, dtype=float), jnp.asarray(arch.deviations)
+    return PathData(values, y, temperature, deviations, arch.replace(variances=1.0)), basis
 
 
-def _posterior(
-    arch: Architecture,
-    plan: _Plan,
-    observed: dict[str, Any],
-    coefficients: np.ndarray | None,
-    predictors: np.ndarray,
-    stats: SamplerStats,
-    readout: str,
-    layer_norm: bool,
-) -> WeightPosterior:
-    grams = observed["order_parameter"]
-    watched = {
-        "order parameter": grams[..., *np.triu_indices(grams.shape[-1])],
-        "predictor": predictors,
-        "log density": observed["log_density"],
-    }
-    diagnostics = diagnose(plan.method, watched, stats)
-    kept = {"order_parameter": (("path", "path_other"), grams), "log_density": ((), observed["log_density"])}
-    if coefficients is not None:
-        kept["coefficients"] = (("path", "feature"), coefficients)
-    weights = observed.get("weights")
-    if weights is not None:
-        kept["embedding"] = (("unit_1", "feature"), weights.embedding)
-        for layer, value in enumerate(weights.values, start=1):
-            kept[f"values_{layer}"] = ((f"head_{layer}", f"unit_{layer + 1}", f"unit_{layer}"), value)
-        axes = ("output", f"unit_{arch.layers + 1}") if arch.outputs > 1 else (f"unit_{arch.layers + 1}",)
-        kept["readout"] = (axes, weights.readout)
-    mean, error = mean_and_error(grams)
-    return WeightPosterior(
-        architecture=arch,
-        temperature=plan.temperature,
-        order_parameter=mean,
-        order_parameter_error=error,
-        diagnostics=diagnostics,
-        draws=draws_tree(arch, kept, stats, temperature=plan.temperature, method=f"weights, {plan.method}"),
-        coefficients=coefficients,
-        weights=weights,
-        readout=readout,
-        layer_norm=layer_norm,
-    )
+@partial(jax.jit, static_argnames="rotate")
+def _reduced(features: jax.Array, labels: Any, scale: Any, basis: Any, rotate: bool) -> tuple[jax.Array, jax.Array]:
+    values, y, _ = reduced_data(features, labels, scale, basis, rotate)
+    return values.transpose(0, 2, 1), y.T
+
+
+def completed_coefficients(
+    arch: Architecture, coefficients: np.ndarray, grams: np.ndarray, basis: np.ndarray, key: jax.Array
+) -> np.ndarray:
+    """c with its part outside the span of the training data: σ0 e_πᵀZ of a Z at its prior, given e through U alone."""
+    eigenvalues, vectors = np.linalg.eigh(grams)
+    factors = vectors * np.sqrt(np.maximum(eigenvalues, 0))[..., None, :]
+    factors *= arch.deviations[0] * row_scales(arch)[:, None]
+    full = np.empty((*coefficients.shape[:3], len(basis)))
+    for chain, chain_key in enumerate(jax.random.split(key, len(full))):  # a chain at a time, for memory
+        noise = factors[chain] @ np.asarray(standard_normal(chain_key, full.shape[1:]))
+        full[chain] = noise + (coefficients[chain] - noise @ basis) @ basis.T
+    return full
+
+
+def scaled_weights(standard: Weights, deviations: jax.Array) -> Weights:
+    """Weights of standard-normal coordinates: every layer times its σ."""
+    values = tuple(deviations[layer + 1] * value for layer, value in enumerate(standard.values))
+    return Weights(deviations[0] * standard.embedding, values, deviations[-1] * standard.readout)
 
 
 def _watched(examples: int) -> np.ndarray:

@@ -7,7 +7,7 @@ Given its attention the network is linear in the tokens, so its output is a sum 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -18,12 +18,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, one_of, positive_integer, real_array
-from ..learning._entries import instance, sequence, tokens_with_logits
-from ..learning.network import READOUTS, Architecture, Weights, check_weights, network_output
-from ..learning.path_network import scaled_path_vectors
-from ..learning.paths import PathFeatures, path_weights
-from ..learning.predictor import Prediction
+from .._validation import fail, instance, one_of, positive_integer, real_array, sequence, tokens_with_logits
+from ..learning.architecture import Architecture, squeeze_output
+from ..learning.network import Weights, check_weights, network_output, path_vectors
+from ..learning.paths import READOUTS, PathFeatures, path_weights
+from ..learning.results import Prediction
 from ..learning.scores import heads_kept
 
 # Numbers that one chunk of examples may hold at a time: 128 MiB of float64.
@@ -108,16 +107,12 @@ class AttentionNetwork:
         """f [example], or [example, output], on tokens x [example, token, feature].
 
         Arguments:
-            chunk: how many examples are held in memory at a time; by default as many as fit 128 MiB.
+            chunk: examples that are held in memory at a time; default: as many as fit into 128 MiB.
         """
-        parts = [
-            path_outputs(self.arch, self.weights, self.queries, self.keys, part, self.readout)
-            for part in self._chunks(x, chunk)
-        ]
-        return jnp.concatenate(parts)
+        return self._in_chunks(partial(path_outputs, self.arch, self.weights), x, chunk)
 
     def accuracy(self, x: Any, labels: Any) -> float:
-        """The part of labels that the sign of f has, or its largest output (see `Prediction.accuracy`).
+        """The fraction of labels that the sign of f has, or its largest output (see `Prediction.accuracy`).
 
         Arguments:
             x: tokens [example, token, feature].
@@ -127,31 +122,20 @@ class AttentionNetwork:
         return Prediction(outputs, np.zeros(len(outputs))).accuracy(labels)
 
     def path_features(self, x: Any, *, chunk: int | None = None) -> PathFeatures:
-        """The attentioned inputs of its paths: what the theory with these heads, frozen, learns from.
+        """The attentioned inputs of its paths, from which the theory with these heads, frozen, learns.
 
         Arguments:
-            x: tokens [example, token, feature].
-            chunk: how many examples are held in memory at a time; by default as many as fit 128 MiB.
+            x, chunk: as in `predict`.
         """
-        parts = [
-            attentioned_inputs(self.arch, self.queries, self.keys, part, self.readout)
-            for part in self._chunks(x, chunk)
-        ]
-        return PathFeatures.from_attentioned_inputs(jnp.concatenate(parts))
+        return PathFeatures.from_attentioned_inputs(self._in_chunks(partial(attentioned_inputs, self.arch), x, chunk))
 
     def path_contributions(self, x: Any, *, chunk: int | None = None) -> Float[Array, ...]:
         """What each path adds to f: [example, path], or [example, output, path]; the sum over paths is `predict`.
 
         Arguments:
-            x: tokens [example, token, feature].
-            chunk: how many examples are held in memory at a time; by default as many as fit 128 MiB.
+            x, chunk: as in `predict`.
         """
-        parts = [
-            contributions(self.arch, self.weights, self.queries, self.keys, part, self.readout)
-            for part in self._chunks(x, chunk)
-        ]
-        whole = jnp.concatenate(parts)
-        return whole[:, 0] if self.arch.outputs == 1 else whole
+        return squeeze_output(self._in_chunks(partial(contributions, self.arch, self.weights), x, chunk), axis=1)
 
     def pruned(self, heads: Sequence[tuple[int, int]]) -> AttentionNetwork:
         """The network without the given heads: zeroed, and each layer scaled for the heads it has left.
@@ -200,14 +184,16 @@ class AttentionNetwork:
             raise fail("x", f"tokens of width {x.shape[2]}", f"{self.token_width}, as the network has")
         return tokens_with_logits(x, self._largest_product)
 
-    def _chunks(self, x: Any, chunk: int | None) -> Iterator[Array]:
-        x = self._tokens(x)
-        if chunk is None:
-            tokens = x.shape[1]
-            numbers = tokens**2 * sum(self.arch.heads) + self.arch.paths * (tokens + self.token_width)
-            chunk = max(1, _CHUNK_NUMBERS // numbers)
-        chunk = positive_integer("chunk", chunk)
-        return (jnp.asarray(x[start : start + chunk]) for start in range(0, len(x), chunk))
+    def _in_chunks(self, function: Callable, x: Any, chunk: int | None) -> Array:
+        """A function of queries, keys, tokens and readout on all examples, some of them at a time."""
+        pieces = self._chunks(self._tokens(x), chunk)
+        return jnp.concatenate([function(self.queries, self.keys, piece, self.readout) for piece in pieces])
+
+    def _chunks(self, x: np.ndarray, chunk: int | None) -> list[Array]:
+        tokens = x.shape[1]
+        numbers = tokens**2 * sum(self.arch.heads) + self.arch.paths * (tokens + self.token_width)
+        size = max(1, _CHUNK_NUMBERS // numbers) if chunk is None else positive_integer("chunk", chunk)
+        return [jnp.asarray(x[start : start + size]) for start in range(0, len(x), size)]
 
 
 def checked_network(name: str, value: Any) -> AttentionNetwork:
@@ -258,9 +244,8 @@ def path_outputs(
         attention = attention_layers(x, queries, keys, precision)
         return network_output(weights, x, attention, readout, skip=arch.skip)
     xi = attentioned_inputs(arch, queries, keys, x, readout, precision)
-    vectors = jnp.matmul(scaled_path_vectors(arch, weights), weights.embedding, precision=MATMUL_PRECISION)
-    out = jnp.einsum("pai,dai->pd", xi, vectors, precision=precision) / np.sqrt(x.shape[2]).astype(x.dtype)
-    return out[:, 0] if arch.outputs == 1 else out
+    out = jnp.einsum("pai,dai->pd", xi, _path_readout(arch, weights), precision=precision)
+    return squeeze_output(out / np.sqrt(x.shape[2]).astype(x.dtype))
 
 
 @partial(jax.jit, static_argnames=("arch", "readout"))
@@ -269,5 +254,11 @@ def contributions(
 ) -> Float[Array, "example output path"]:
     """e_πᵀV⁰ ξ_π/√N0 of every path."""
     xi = attentioned_inputs(arch, queries, keys, x, readout)
-    vectors = jnp.matmul(scaled_path_vectors(arch, weights), weights.embedding, precision=MATMUL_PRECISION)
-    return jnp.einsum("pai,dai->pda", xi, vectors, precision=MATMUL_PRECISION) / np.sqrt(x.shape[2])
+    parts = jnp.einsum("pai,dai->pda", xi, _path_readout(arch, weights), precision=MATMUL_PRECISION)
+    return parts / np.sqrt(x.shape[2])
+
+
+def _path_readout(arch: Architecture, weights: Weights) -> Float[Array, "output path feature"]:
+    """e_πᵀV⁰ of every path."""
+    vectors = path_vectors(arch, weights.readout, weights.values)
+    return jnp.matmul(vectors, weights.embedding, precision=MATMUL_PRECISION)

@@ -17,7 +17,8 @@ from safetensors.numpy import save
 from .._files import open_file, write_safely
 from .._locks import held
 from .._validation import fail, one_of
-from ..learning.network import Architecture, Weights
+from ..learning.architecture import Architecture
+from ..learning.network import Weights
 from .attention_network import AttentionNetwork, checked_network
 
 NETWORK = "thermoformer network 1"

@@ -14,13 +14,12 @@ import jax
 import numpy as np
 
 from .._keys import KeyLike, as_key
-from .._validation import labels_for, one_of, positive_integer
-from ..learning._entries import sequence
+from .._validation import labels_for, one_of, positive_integer, sequence
+from ..learning.architecture import Architecture, checked_architecture
 from ..learning.evidence import evidence_scores
-from ..learning.network import Architecture, checked_architecture
-from ..learning.order import order_parameter_from_weights
+from ..learning.network import order_parameter_from_weights
 from ..learning.paths import PathFeatures, checked_labels
-from ..learning.predictor import Prediction
+from ..learning.results import Prediction
 from ..learning.saddle import solve
 from ..learning.scores import HeadScores, different_heads, head_labels, head_scores, heads_kept
 from .attention_network import AttentionNetwork, checked_network

@@ -23,7 +23,10 @@ from jaxtyping import Array
 
 from .._keys import KeyLike, as_key, standard_normal
 from .._validation import (
+    batch_arrays,
     fail,
+    float32_tokens,
+    instance,
     labels_for,
     nonnegative_integer,
     nonnegative_number,
@@ -31,8 +34,10 @@ from .._validation import (
     positive_integer,
     positive_number,
 )
-from ..learning._entries import batch_arrays, float32_tokens, instance
-from ..learning.network import READOUTS, Architecture, Weights, checked_architecture, prior_weights
+from ..learning.architecture import Architecture, checked_architecture
+from ..learning.network import Weights, prior_weights
+from ..learning.paths import READOUTS
+from ..learning.sampling import Report
 from .attention_network import AttentionNetwork, checked_network, path_outputs
 from .files import TrainingState, read_checkpoint, sole_writer, write_checkpoint
 
@@ -169,7 +174,7 @@ def train(
     key: KeyLike,
     start: AttentionNetwork | None = None,
     checkpoint: str | Path | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Report | None = None,
 ) -> Training:
     """A network trained by gradient descent, from random weights or from a given network; queries and keys included.
 
@@ -212,15 +217,8 @@ def train(
     else:
         settings = dataclasses.replace(settings, readout=start.readout)
         parameters = _parameters_of(start, arch, tokens.shape[2])
-    fresh = TrainingState(
-        0,
-        parameters,
-        _Recipe.of(settings).optimiser.init(parameters),
-        parameters,
-        np.zeros(0, np.float32),
-        np.zeros((0, 3)),
-        "",
-    )
+    memory, losses = _Recipe.of(settings).optimiser.init(parameters), np.zeros(0, np.float32)
+    fresh = TrainingState(0, parameters, memory, parameters, losses, np.zeros((0, 3)), "")
     identity = _identity(arch, settings, random) | {"start": None if start is None else start.digest}
     data = [number for pair in ((tokens, labels), held_out) for number in _signature(*pair)]
     file = None if checkpoint is None else Path(checkpoint)
@@ -231,7 +229,7 @@ def train(
     state = state_so_far()
     # A finished run is read without a lock: its folder may be one that cannot be written to.
     if not state.stopped:
-        descent = _Descent(arch, settings, batches, held_out, tokens.shape[1:], progress or _silent)
+        descent = _Descent(arch, settings, batches, held_out, tokens.shape[1:], progress or (lambda *_: None))
         with nullcontext() if file is None else sole_writer(file):
             # Another process may have gone on with it before the lock was ours.
             state = state_so_far()
@@ -251,7 +249,7 @@ class _Descent:
     batches: Batches
     validation: tuple[np.ndarray, np.ndarray]
     frame: tuple[int, ...]
-    progress: Callable[[int, int, str], None]
+    progress: Report
 
     def advance(self, state: TrainingState) -> TrainingState:
         """The state after the next checkpoint's worth of steps, or at the end."""
@@ -385,27 +383,21 @@ def _parameters_of(start: AttentionNetwork, arch: Architecture, token_width: int
 
 
 def _divided(arch: Architecture, weights: Weights, queries: tuple[Array, ...], keys: tuple[Array, ...]) -> Parameters:
-    fan_in = _fan_in(arch, weights.embedding.shape[1])
-    parameters = Parameters(
-        weights.embedding / fan_in[0],
-        tuple(value / root for value, root in zip(weights.values, fan_in[1:-1], strict=True)),
-        weights.readout / fan_in[-1],
-        queries,
-        keys,
-    )
+    """What is trained, from the weights of learning §1."""
+    parameters = Parameters(*_multiplied(arch, weights, -0.5), queries, keys)
     return jax.tree.map(lambda array: array.astype(jnp.float32), parameters)
 
 
 def _weights(arch: Architecture, parameters: Parameters) -> Weights:
     """The weights of learning §1, from those that are trained."""
-    fan_in = _fan_in(arch, parameters.embedding.shape[1])
-    values = tuple(value * root for value, root in zip(parameters.values, fan_in[1:-1], strict=True))
-    return Weights(parameters.embedding * fan_in[0], values, parameters.readout * fan_in[-1])
+    return _multiplied(arch, Weights(*parameters[:3]), 0.5)
 
 
-def _fan_in(arch: Architecture, token_width: int) -> list[float]:
-    """√N0, √N_1..√N_L, √N_a."""
-    return [math.sqrt(token_width), *(math.sqrt(width) for width in arch.widths)]
+def _multiplied(arch: Architecture, weights: Weights, power: float) -> Weights:
+    """Weights times a power of their fan-in N0, N_1..N_L, N_a."""
+    first, *inner, last = (float(width) ** power for width in (weights.embedding.shape[1], *arch.widths))
+    values = tuple(value * factor for value, factor in zip(weights.values, inner, strict=True))
+    return Weights(weights.embedding * first, values, weights.readout * last)
 
 
 def _training(arch: Architecture, settings: TrainingSettings, state: TrainingState) -> Training:
@@ -462,7 +454,3 @@ def _message(losses: list, rows: list) -> str:
         return "training"
     recent = float(np.mean(losses[-100:]))
     return f"loss {recent:.3f}, validation loss {float(rows[-1][1]):.3f}, accuracy {100 * float(rows[-1][2]):.1f} %"
-
-
-def _silent(done: int, total: int, message: str) -> None:
-    """Progress for those who asked for none."""

@@ -1,8 +1,4 @@
-"""Heads: tokens to attention matrices [example, head, query, key] (learning §1).
-
-Every function returns rows that sum to 1 over keys. A layer that mixes kinds of heads is put together with
-`join_heads`.
-"""
+"""Attention matrices [example, head, query, key] from tokens; rows sum to 1 over keys (learning §1)."""
 
 from __future__ import annotations
 
@@ -18,13 +14,13 @@ from .._keys import KeyLike, as_key, standard_normal
 from .._precision import MATMUL_PRECISION
 from .._validation import (
     attention_matrices,
+    check_logits,
     fail,
     nonnegative_number,
     positive_integer,
     real_array,
     true_or_false,
 )
-from ._entries import check_logits
 
 Attention = Float[Array, "example head query key"]
 
@@ -35,7 +31,7 @@ def attention_from_logits(logits: Any, *, causal: bool = False, hard: bool = Fal
     Arguments:
         logits: any finite numbers, [example, head, query, key].
         causal: a query sees its own position and earlier ones only.
-        hard: all weight on the largest logit (shared equally among exact ties) in place of the softmax.
+        hard: all weight on the largest logit (shared equally among exact ties) instead of the softmax.
 
     Example:
         >>> import numpy as np
@@ -131,7 +127,7 @@ def random_attention(
 
 
 def given_attention(attention: Any) -> Attention:
-    """Attention matrices from elsewhere, checked: [example, head, query, key], rows that sum to 1.
+    """Given attention matrices [example, head, query, key], checked: rows must sum to 1.
 
     Example:
         >>> import numpy as np

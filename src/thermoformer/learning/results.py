@@ -1,0 +1,522 @@
+"""Results that can predict: the Gaussian predictor of an order parameter, and averages over draws (learning §4)."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._precision import MATMUL_PRECISION
+from .._validation import (
+    fail,
+    gram_matrix,
+    labels_for,
+    nonnegative_number,
+    numbers,
+    positive_integer,
+    real_array,
+    traced,
+)
+from .architecture import Architecture, squeeze_output
+from .kernels import Problem, energy, feature_scales, kernel, kernel_between, prepare
+from .paths import PathFeatures, check_new_examples, checked_labels
+from .sampling import Diagnostics, SamplerStats
+
+if TYPE_CHECKING:
+    import xarray
+
+# Names of axes: of predictions, of U, and of draws.
+EXAMPLES, ROWS, DRAWS = ("example", "output"), ("path", "path_other"), ("chain", "draw")
+# Test examples are predicted in pieces of about this many numbers, so that memory does not grow with the test set.
+CHUNK = 20_000_000
+
+
+class Prediction(eqx.Module):
+    """Mean and variance of the network's output for each test example; τ is not part of the variance.
+
+    Fields:
+        mean, variance: [example], or [example, output] with several outputs.
+        mean_error, variance_error: Monte-Carlo standard errors of both if they come from draws; else None.
+
+    Example:
+        >>> import numpy as np
+        >>> prediction = Prediction(np.array([0.5, -2.0]), np.array([0.25, 1.0]))
+        >>> prediction.accuracy([1, 1])
+        0.5
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+    mean_error: np.ndarray | None = None
+    variance_error: np.ndarray | None = None
+
+    def accuracy(self, labels: Any) -> float:
+        """The fraction of examples whose label the mean has.
+
+        With one output, labels ±1 are compared with the sign of the mean; a mean of exactly 0 counts half. With
+        several, the largest output is compared with the label's largest entry, or with class numbers 0..D−1.
+        """
+        if self.mean.ndim == 2:
+            return float(np.mean(np.argmax(self.mean, axis=1) == self._classes(labels)))
+        margin = self._signs(labels) * self.mean
+        return float(np.mean((margin > 0) + 0.5 * (margin == 0)))
+
+    def expected_accuracy(self, labels: Any) -> float:
+        """The mean accuracy of one network drawn from the posterior: ⟨Φ(y·mean/√variance)⟩, for one output.
+
+        The output is Gaussian given U. A posterior of many U is taken as the Gaussian with its mean and variance.
+        """
+        if self.mean.ndim == 2:
+            raise fail("expected_accuracy", f"{self.mean.shape[1]} outputs", "a network with one output")
+        margin = self._signs(labels) * self.mean
+        # Without uncertainty the draw is the mean: Φ becomes a step.
+        spread = np.sqrt(np.maximum(self.variance, 0))
+        certain = np.where(margin == 0, 0.0, np.copysign(np.inf, margin))
+        ratio = np.divide(margin, spread, out=certain, where=spread > 0)
+        return float(np.mean(np.asarray(jax.scipy.stats.norm.cdf(ratio))))
+
+    def bias(self, labels: Any) -> float:
+        """⟨(mean − y)²⟩."""
+        outputs = 1 if self.mean.ndim == 1 else self.mean.shape[1]
+        return float(np.mean((self.mean - labels_for("labels", labels, len(self.mean), outputs)) ** 2))
+
+    def mean_variance(self) -> float:
+        """⟨variance⟩."""
+        return float(np.mean(self.variance))
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Mean and variance, and their Monte-Carlo errors if there are any, along `example` (and `output`)."""
+        import xarray
+
+        axes = EXAMPLES[: self.mean.ndim]
+        return xarray.Dataset({name: (axes, value) for name, value in vars(self).items() if value is not None})
+
+    def _classes(self, labels: Any) -> np.ndarray:
+        examples, outputs = self.mean.shape
+        classes = real_array("labels", labels)
+        if classes.shape == self.mean.shape:
+            return np.argmax(classes, axis=1)
+        if classes.shape != (examples,) or not np.isin(classes, np.arange(outputs)).all():
+            expected = f"[{examples}, {outputs}] codes, or {examples} class numbers from 0 to {outputs - 1}"
+            raise fail("labels", f"shape {classes.shape}", expected)
+        return classes
+
+    def _signs(self, labels: Any) -> np.ndarray:
+        signs = labels_for("labels", labels, len(self.mean))
+        if not np.isin(signs, (-1, 1)).all():
+            raise fail("labels", f"values such as {signs[~np.isin(signs, (-1, 1))][0]:g}", "labels −1 and 1")
+        return signs
+
+
+class PathSum(abc.ABC):
+    """Base of all results: the mean output is a sum over paths, f(x) = Σ_π w_π·ξ_π(x).
+
+    Fields:
+        architecture, temperature: of the network.
+        order_parameter: U = U^1 [path, path], or its mean; rows (output, path) with several outputs.
+    """
+
+    architecture: Architecture
+    temperature: float
+    order_parameter: np.ndarray
+
+    @abc.abstractmethod
+    def predict(self, features: PathFeatures) -> Prediction:
+        """Mean and variance of the output for new examples."""
+
+    @abc.abstractmethod
+    def path_readout(self) -> np.ndarray:
+        """The mean readout w_π of every path, [path, feature] (and output)."""
+
+    @property
+    def token_width(self) -> int:
+        """N0 of the training data."""
+        return self.problem.token_width  # type: ignore[attr-defined]
+
+    def path_contributions(self, features: PathFeatures) -> np.ndarray:
+        """What each path adds to the mean output for new examples: c_π(x) = w_π·ξ_π(x), [example, path] (and output).
+
+        The sum over paths is the mean of `predict`.
+
+        Arguments:
+            features: the attentioned inputs of the new examples, with the paths and token width of training.
+
+        Example:
+            >>> import numpy as np
+            >>> from thermoformer.learning import solve
+            >>> xi = np.random.default_rng(0).normal(size=(30, 2, 8))
+            >>> feats = PathFeatures.from_attentioned_inputs(xi)
+            >>> solution = solve(Architecture((2,), 10), feats, np.sign(xi[:, 0, 0]), temperature=0.1)
+            >>> parts = solution.path_contributions(feats)
+            >>> parts.shape, bool(np.allclose(parts.sum(axis=1), solution.predict(feats).mean))
+            ((30, 2), True)
+        """
+        readout = self.path_readout()
+        check_new_examples(features, *readout.shape[:2])
+        sums = "xai,ai->xa" if self.architecture.outputs == 1 else "xai,aid->xad"
+        return numbers(jnp.einsum(sums, features.values, readout, precision=MATMUL_PRECISION))
+
+    def kernel(self, features: PathFeatures) -> np.ndarray:
+        """K(U) between the given examples, [example, example], without τ; with outputs, rows (output, example)."""
+        check_new_examples(features, self.architecture.paths, self.token_width)
+        scale = feature_scales(self.architecture, features.token_width)
+        return numbers(_own_kernel(jnp.asarray(self.order_parameter), features.values, scale))
+
+    def to_xarray(self) -> Any:
+        """The order parameter with named axes, and a description of the network."""
+        import xarray
+
+        names = list(self.architecture.order_names())
+        attributes = description(self.architecture) | {"temperature": self.temperature}
+        data = {"order_parameter": (ROWS, self.order_parameter)}
+        return xarray.Dataset(data, coords=dict.fromkeys(ROWS, names), attrs=attributes)
+
+
+def description(arch: Architecture) -> dict[str, Any]:
+    """The architecture as attributes of a data set."""
+    return {name: list(value) if isinstance(value, tuple) else int(value) for name, value in vars(arch).items()}
+
+
+class NewExamples(eqx.Module):
+    """New examples beside the training data: features, or products of pairs of paths for use with many U.
+
+    Fields:
+        features: scaled ξ [new, path, feature], or None if the products are stored.
+        cross: C_ππ' between training rows and new examples, [path · path, example' · new].
+        own: C_ππ' of each new example with itself, [path · path, new].
+    """
+
+    features: Float[Array, "new path feature"] | None
+    cross: Float[Array, "pair both"] | None
+    own: Float[Array, "pair new"] | None
+
+    def kernels(self, problem: Problem, gram: Float[Array, "row row"]) -> tuple[Array, Float[Array, "output new"]]:
+        """K(U) between training rows and new examples [row, output · new], and of each new example with itself."""
+        outputs, paths = problem.outputs, problem.features.shape[2]
+        by_output = gram.reshape(outputs, paths, outputs, paths)
+        if self.features is not None:
+            own = jnp.einsum("dadb,xai,xbi->dx", by_output, self.features, self.features, precision=MATMUL_PRECISION)
+            return kernel_between(gram, problem.features, _in_basis(problem, self.features).transpose(0, 2, 1)), own
+        assert self.cross is not None and self.own is not None
+        by_output = by_output.transpose(0, 2, 1, 3).reshape(outputs**2, paths**2)
+        cross = jnp.matmul(by_output, self.cross, precision=MATMUL_PRECISION)
+        cross = cross.reshape(outputs, outputs, -1, self.own.shape[1]).transpose(0, 2, 1, 3)
+        own = jnp.matmul(by_output[:: outputs + 1], self.own, precision=MATMUL_PRECISION)
+        return cross.reshape(len(problem.labels), -1), own
+
+
+def _in_basis(problem: Problem, new: Float[Array, "new path feature"]) -> Array:
+    return new if problem.basis is None else jnp.matmul(new, problem.basis, precision=MATMUL_PRECISION)
+
+
+def new_examples(arch: Architecture, features: PathFeatures, problem: Problem) -> Iterator[NewExamples]:
+    """New examples, checked, in pieces that bound the memory, with products for many U."""
+    size = arch.paths**2 * problem.features.shape[0] + arch.outputs * len(problem.labels)
+    for piece, scale in _pieces(arch, features, problem, size):
+        yield _products(problem, piece, scale)
+
+
+def _pieces(arch: Architecture, features: PathFeatures, problem: Problem, size: int) -> Iterator[tuple[Array, Any]]:
+    """New examples, checked, in pieces of about CHUNK numbers, given the numbers per example; and their scale."""
+    check_new_examples(features, arch.paths, problem.token_width)
+    scale, rows = feature_scales(arch, features.token_width), max(1, CHUNK // size)
+    for start in range(0, features.examples, rows):
+        yield features.values if rows >= features.examples else features.values[start : start + rows], scale
+
+
+@jax.jit
+def _products(problem: Problem, new: Float[Array, "new path feature"], scale: Any) -> NewExamples:
+    new, paths = new * scale, new.shape[1]
+    own = jnp.einsum("xai,xbi->abx", new, new, precision=MATMUL_PRECISION)
+    cross = jnp.einsum("mia,xbi->abmx", problem.features, _in_basis(problem, new), precision=MATMUL_PRECISION)
+    return NewExamples(None, cross.reshape(paths**2, -1), own.reshape(paths**2, -1))
+
+
+def solved_labels(problem: Problem, factor: Float[Array, "row column"], temperature: Any) -> tuple[Array, Array]:
+    """The Cholesky factor of K + τI, and (K + τI)⁻¹y."""
+    cholesky = jnp.linalg.cholesky(kernel(problem, factor) + temperature * jnp.eye(len(problem.labels)))
+    return cholesky, jsl.cho_solve((cholesky, True), problem.labels)
+
+
+def moments(
+    problem: Problem, new: NewExamples, factor: Float[Array, "row column"], temperature: Any
+) -> tuple[Float[Array, "new output"], Float[Array, "new output"]]:
+    """mean = k(x)ᵀ(K + τI)⁻¹y and variance = κ(x,x) − k(x)ᵀ(K + τI)⁻¹k(x), given U = FFᵀ; differentiable in F."""
+    cross, own = new.kernels(problem, jnp.matmul(factor, factor.T, precision=MATMUL_PRECISION))
+    cholesky, solved = solved_labels(problem, factor, temperature)
+    explained = jnp.sum(jsl.solve_triangular(cholesky, cross, lower=True) ** 2, axis=0)
+    return (solved @ cross).reshape(own.shape).T, (own - explained.reshape(own.shape)).T
+
+
+def readout_at(problem: Problem, factor: Array, temperature: Any) -> Float[Array, "output path feature"]:
+    """Σ_π' U_ππ' Ξ_π'ᵀ (K + τI)⁻¹y of scaled and reduced features."""
+    outputs, paths = problem.outputs, problem.features.shape[2]
+    solved = solved_labels(problem, factor, temperature)[1].reshape(outputs, -1)
+    explained = jnp.einsum("mia,dm->dai", problem.features, solved, precision=MATMUL_PRECISION)
+    gram = jnp.matmul(factor, factor.T, precision=MATMUL_PRECISION)
+    flat = jnp.matmul(gram, explained.reshape(outputs * paths, -1), precision=MATMUL_PRECISION)
+    return flat.reshape(explained.shape)
+
+
+def raw_readout(arch: Architecture, problem: Problem, readout: Array) -> np.ndarray:
+    """A readout of scaled and reduced features [output, path, feature'] as one of raw features, as users have them."""
+    if problem.basis is not None:
+        readout = jnp.matmul(readout, problem.basis.T, precision=MATMUL_PRECISION)
+    readout = jnp.moveaxis(readout * feature_scales(arch, readout.shape[2]), 0, 2)
+    return numbers(squeeze_output(readout))
+
+
+# JIT-compiled once per shape; run eagerly, every operation would compile separately.
+_compiled_energy, _compiled_readout = jax.jit(energy), jax.jit(readout_at)
+
+
+@jax.jit
+def _compiled_moments(problem: Problem, new: Array, scale: Any, factor: Array, temperature: Any) -> tuple[Array, Array]:
+    mean, variance = moments(problem, NewExamples(new * scale, None, None), factor, temperature)
+    # Rounding may leave a variance of −1e-16 where the data pin the output.
+    return squeeze_output(mean), squeeze_output(jnp.maximum(variance, 0))
+
+
+@jax.jit
+def _own_kernel(gram: Array, features: Array, scale: Any) -> Array:
+    scaled = (features * scale).transpose(0, 2, 1)
+    return kernel_between(gram, scaled, scaled)
+
+
+def joined(pieces: Sequence[Any]) -> Any:
+    """Pieces of the same pytree, one after another along the first axis."""
+    if len(pieces) == 1:
+        return numbers(pieces[0])
+    together = jnp.concatenate if traced(pieces) else np.concatenate
+    return jax.tree.map(lambda *parts: together(parts), *pieces)
+
+
+class Predictor(eqx.Module, PathSum):
+    """The Gaussian predictor with kernel K(U) on one training set.
+
+    Fields, beside those of `PathSum`:
+        problem: the prepared training data.
+        factor: any F with U = FFᵀ.
+    """
+
+    architecture: Architecture
+    temperature: float
+    order_parameter: np.ndarray
+    problem: Problem
+    factor: np.ndarray
+
+    def predict(self, features: PathFeatures) -> Prediction:
+        """mean = k(x)ᵀ(K + τI)⁻¹y and variance = κ(x,x) − k(x)ᵀ(K + τI)⁻¹k(x) for new examples.
+
+        Arguments:
+            features: the attentioned inputs of the new examples, with the paths and token width of training.
+        """
+        arch, problem = self.architecture, self.problem
+        size = arch.outputs * (arch.paths * problem.token_width + len(problem.labels))
+        given = jnp.asarray(self.factor), self.temperature
+        pieces = _pieces(arch, features, problem, size)
+        mean, variance = joined([_compiled_moments(problem, *piece, *given) for piece in pieces])
+        if not traced(mean) and self._must_be_finite and not np.isfinite(mean).all():
+            raise singular_kernel(self.temperature)
+        return Prediction(mean, variance)
+
+    def data_energy(self) -> float:
+        """E = ln det(K + τI) + yᵀ(K + τI)⁻¹y, not divided by a width."""
+        return numbers(_compiled_energy(self.problem, jnp.asarray(self.factor), self.temperature))
+
+    def with_order_parameter(self, order_parameter: Any) -> Predictor:
+        """The predictor of another U on the same data, for instance with its off-diagonal entries set to zero."""
+        return _predictor_of(self.architecture, self.temperature, order_parameter, self.problem)
+
+    def path_readout(self) -> np.ndarray:
+        """The mean readout of every path, w_π = s Σ_π' U_ππ' Ξ_π'ᵀ (K + τI)⁻¹ y with s = σ0²/(N0 ∏ H_l).
+
+        Returns:
+            w [path, feature], with an output axis behind for several outputs.
+        """
+        readout = _compiled_readout(self.problem, jnp.asarray(self.factor), self.temperature)
+        return raw_readout(self.architecture, self.problem, readout)
+
+    @property
+    def _must_be_finite(self) -> bool:
+        """Whether predictions must be finite. They may be NaN if the solver did not converge."""
+        return True
+
+
+def _predictor_of(arch: Architecture, temperature: Any, order_parameter: Any, problem: Problem) -> Predictor:
+    """The predictor of a given U; a traced U must have full rank, so that its factor has derivatives."""
+    checked = gram_matrix("order_parameter", order_parameter, arch.order_sizes[0])
+    if traced(checked):
+        return Predictor(arch, temperature, checked, problem, jnp.linalg.cholesky(checked))
+    eigenvalues, vectors = np.linalg.eigh(checked)
+    return Predictor(arch, temperature, checked, problem, vectors * np.sqrt(np.maximum(eigenvalues, 0)))
+
+
+def singular_kernel(temperature: float) -> ValueError:
+    """The error if K + τI has no inverse."""
+    return fail("temperature", temperature, "a larger number: the kernel of these examples is singular")
+
+
+def gaussian_predictor(
+    arch: Architecture,
+    features: PathFeatures,
+    labels: Any,
+    *,
+    order_parameter: Any,
+    temperature: float,
+    form: str = "auto",
+) -> Predictor:
+    """The Gaussian predictor for any given order parameter U (learning §4).
+
+    Arguments:
+        features: attentioned inputs of the training examples.
+        labels: y [example], or [example, output].
+        order_parameter: U [path, path], positive semidefinite; rows (output, path) with several outputs.
+        temperature: τ.
+        form: form of the kernel: "auto", "pairs", "features" or "dual".
+
+    Example:
+        >>> import numpy as np
+        >>> feats = PathFeatures.from_attentioned_inputs(np.eye(3)[:, None, :])
+        >>> arch = Architecture((1,), 5)
+        >>> fitted = gaussian_predictor(arch, feats, [1, -1, 1], order_parameter=[[3.0]], temperature=1.0)
+        >>> fitted.predict(feats).mean.round(12).tolist()
+        [0.5, -0.5, 0.5]
+    """
+    y = checked_labels(arch, features, labels)
+    temperature = nonnegative_number("temperature", temperature)
+    return _predictor_of(arch, temperature, order_parameter, prepare(arch, features, y, form, temperature))
+
+
+def label_alignment(kernel_matrix: Any, labels: Any, components: int | None = None) -> np.ndarray:
+    """|v_k · y| / √P for the unit eigenvectors v_k of K in descending order of eigenvalue (learning §4).
+
+    Arguments:
+        kernel_matrix: K [example, example], without τ.
+        labels: y [example]; for labels ±1 the squares of all alignments sum to 1.
+        components: the number of leading components; default: all.
+
+    Example:
+        >>> import numpy as np
+        >>> label_alignment(np.diag([2.0, 1.0]), [1, -1]).round(3).tolist()
+        [0.707, 0.707]
+    """
+    matrix = real_array("kernel_matrix", kernel_matrix, ("example", "example"))
+    y = labels_for("labels", labels, len(matrix))
+    matrix = gram_matrix("kernel_matrix", matrix, len(y))
+    if components is not None and positive_integer("components", components) > len(y):
+        raise fail("components", components, f"at most {len(y)}, the examples")
+    _, vectors = np.linalg.eigh(matrix)
+    return np.abs(vectors[:, ::-1].T @ y)[:components] / np.sqrt(len(y))
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior(PathSum):
+    """Draws from the posterior of a network.
+
+    Fields:
+        architecture, temperature: of the network.
+        order_parameter: the mean of U^1 over draws [row, row]; rows are paths, or (output, path).
+        order_parameter_error: its Monte-Carlo standard error, entry by entry.
+        diagnostics: whether the chains have mixed.
+        draws: the draws themselves, with the groups `posterior` and `sample_stats`, as ArviZ reads them.
+    """
+
+    architecture: Architecture
+    temperature: float
+    order_parameter: np.ndarray
+    order_parameter_error: np.ndarray
+    diagnostics: Diagnostics
+    draws: xarray.DataTree
+
+    @abc.abstractmethod
+    def predictor_draws(self, features: PathFeatures) -> np.ndarray:
+        """The predictor of every draw for new examples, [chain, draw, example] (and output)."""
+
+    def to_xarray(self) -> xarray.DataTree:
+        """The draws, as `draws`."""
+        return self.draws
+
+    def _by_chain(self, pieces: Sequence[np.ndarray]) -> np.ndarray:
+        """Pieces [draw, example, output] of all chains as [chain, draw, example] (and output)."""
+        values = np.concatenate(pieces, axis=1)
+        return squeeze_output(values.reshape(self.diagnostics.chains, self.diagnostics.draws, *values.shape[1:]))
+
+
+def draws_tree(
+    arch: Architecture,
+    posterior: Mapping[str, tuple[tuple[str, ...], np.ndarray]],
+    stats: SamplerStats,
+    **attributes: Any,
+) -> xarray.DataTree:
+    """Draws and the sampler's own record as ArviZ names them.
+
+    Arguments:
+        posterior: by name, the axes after chain and draw, and the values [chain, draw, ...].
+    """
+    import xarray
+
+    data = {name: ((*DRAWS, *axes), values) for name, (axes, values) in posterior.items()}
+    sizes = next(iter(posterior.values()))[1].shape
+    both = {axis: np.arange(size) for axis, size in zip(DRAWS, sizes, strict=False)}
+    record = {"diverging": stats.diverging, "acceptance_rate": stats.acceptance, "n_steps": stats.steps}
+    kept: dict[str, Any] = {name: (DRAWS, values) for name, values in record.items() if values is not None}
+    if "log_density" in data:
+        kept["lp"] = data.pop("log_density")
+    named = {axis: list(arch.order_names()) for axis in ROWS if any(axis in axes for axes, _ in data.values())}
+    groups = {
+        "/posterior": xarray.Dataset(data, coords=both | named, attrs=description(arch) | attributes),
+        "/sample_stats": xarray.Dataset(kept, coords=both),
+    }
+    return xarray.DataTree.from_dict(groups)
+
+
+def batch_numbers(chains: int, draws: int) -> np.ndarray:
+    """The batch of each draw, [chain · draw]: about √draws runs of successive draws in every chain."""
+    per_chain = max(2, math.isqrt(draws)) if draws > 1 else 1
+    within = np.arange(draws) * per_chain // draws
+    return (np.arange(chains)[:, None] * per_chain + within[None, :]).ravel()
+
+
+def batch_error(means: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Monte-Carlo standard error of the mean over all draws from the means of batches [batch, ...]."""
+    if len(counts) < 2:
+        return np.full(means.shape[1:], np.nan)
+    share = (counts / counts.sum()).reshape(-1, *(1,) * (means.ndim - 1))
+    apart = means - (share * means).sum(axis=0)
+    return np.sqrt((share**2 * apart**2).sum(axis=0) * len(counts) / (len(counts) - 1))
+
+
+def mean_over_draws(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The mean over [chain, draw] and its Monte-Carlo standard error."""
+    counts = np.bincount(batch_numbers(*values.shape[:2]))
+    flat = values.reshape(-1, *values.shape[2:])
+    means = np.stack([part.mean(axis=0) for part in np.split(flat, np.cumsum(counts)[:-1])])
+    return flat.mean(axis=0), batch_error(means, counts)
+
+
+def prediction_from_batches(
+    means: np.ndarray, squares: np.ndarray, variances: np.ndarray, counts: np.ndarray
+) -> Prediction:
+    """The law of total variance from averages within batches of draws, with errors from their scatter.
+
+    Arguments:
+        means, squares, variances: averages of mean_U, mean_U² and variance_U in each batch, [batch, example, output].
+        counts: draws in each batch.
+    """
+    share = (counts / counts.sum())[:, None, None]
+    mean = (share * means).sum(axis=0)
+    second = squares + variances
+    variance = np.maximum((share * second).sum(axis=0) - mean**2, 0)
+    # To first order the variance moves with E[f²] − 2 mean·E[f].
+    errors = batch_error(means, counts), batch_error(second - 2 * mean * means, counts)
+    return Prediction(*(squeeze_output(part) for part in (mean, variance, *errors)))
