@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from thermoformer.dynamics import DiscreteMap, Features, MeanField, lyapunov_spectrum, orbit
+from thermoformer.dynamics import DiscreteMap, Features, MeanField, iterate, lyapunov_spectrum, orbit, orbit_statistics
 
 MODEL = MeanField(Features.paper(), beta=1.27, gamma=220.0, epsilon=0.02)
 WINDOW = MODEL.window(np.linspace(-0.3, 0.4, 12).reshape(4, 3))
@@ -105,3 +105,41 @@ def test_bad_shapes_are_refused_while_traced():
         jax.jit(lambda beta: MODEL.replace(beta=beta).step(WINDOW).A)(BETAS)
     with pytest.raises(ValueError, match=r"A0: got shape \(3, 3\); expected \[4, 3\]"):
         jax.jit(lambda A: MODEL.window(A).A)(np.zeros((3, 3)))
+
+
+def test_models_and_windows_are_pytrees():
+    """Models and windows as arguments of jit, a stack of models under vmap, a gradient with respect to a model."""
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(MODEL.replace(beta=float(beta)) for beta in BETAS))
+    together = jax.vmap(lambda model: orbit(model, WINDOW, steps=6).m_o)(stacked)
+    for beta, found in zip(BETAS, together, strict=True):
+        model = MODEL.replace(beta=float(beta))
+        np.testing.assert_allclose(found, orbit(model, WINDOW, steps=6).m_o, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(jax.jit(MeanField.step)(model, WINDOW).A, model.step(WINDOW).A, rtol=0, atol=1e-12)
+    gradient = jax.grad(lambda model: jnp.sum(model.step(WINDOW).A[0]))(MODEL)
+    expected = slope(lambda beta: MODEL.replace(beta=beta).step(WINDOW).A[0].sum(), MODEL.beta)
+    assert float(gradient.beta) == pytest.approx(float(expected), rel=1e-6) and gradient.context == MODEL.context
+
+
+def test_another_role_is_observed():
+    """Diagrams and statistics of v, q or k have the numbers of the orbit, head by head."""
+    features = Features.random(30, 2, heads=2, key=1)
+    for role in ("v", "q", "k"):
+        model = MeanField(features, 1.2, 9.0, 0.1, observed=role)
+        window = model.window(np.full((4, 2), 0.2))
+        kept = getattr(orbit(model, window, steps=50, transient=4), f"m_{role}").reshape(50, -1)
+        found = orbit_statistics(model, window, steps=50, transient=4)
+        assert found.observable.values.tolist() == [f"m_{role}[{number}]" for number in range(4)]
+        np.testing.assert_allclose(found.average, kept.mean(axis=0), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(found.highest, kept.max(axis=0), rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="observed: got 'x'; expected one of 'o', 'v', 'q', 'k'"):
+        MeanField(features, 1.2, 9.0, 0.1, observed="x")
+
+
+def test_iterating_is_an_orbit_that_is_not_kept():
+    for start, steps in ((MODEL.token(keep=True), 2), (MODEL.token(), 20), (WINDOW, 9)):
+        alone, kept = iterate(MODEL, start, steps), orbit(MODEL, start, steps=steps).final_state
+        np.testing.assert_allclose(alone.A, kept.A, rtol=0, atol=1e-12)
+        np.testing.assert_array_equal(alone.positions, kept.positions)
+    assert iterate(MODEL, WINDOW, 0) is WINDOW
+    with pytest.raises(ValueError, match="steps: got -1"):
+        iterate(MODEL, WINDOW, -1)

@@ -181,7 +181,7 @@ def _root(model: Map, state: Any, period: int, *, isolated: bool = True) -> _Roo
             if shorter is not None:
                 found = f"a cycle of period {shorter} near it, none of {period}"
                 raise NoCycleError(f"state: Newton's method found {found}")
-            final = model.state(lanes, lanes.at(jnp.asarray(x[:, None])), 0)
+            (final,) = model.states(lanes, lanes.at(jnp.asarray(x[:, None])))
             return _Root(lanes, x, final, period, error, jacobian)
         x = x - step
     why = ""

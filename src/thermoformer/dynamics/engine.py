@@ -192,9 +192,9 @@ class Returns(Recorder):
     def find(self, lanes: Lanes, state: Any, walk: Callable[..., Any]) -> dict[str, np.ndarray]:
         """The numbers; `walk(state, steps, recorders, sums)` is the loop of the batch."""
 
-        # The search and the confirmation share one compiled program.
+        # The search and the confirmation, and those of other periods, share one compiled program.
         def follow(state: Any, candidate: np.ndarray, steps: int) -> Any:
-            one = Returns(self.longest_period, self.tolerance, jnp.asarray(candidate), jnp.asarray(steps // 2))
+            one = Returns(0, self.tolerance, jnp.asarray(candidate), jnp.asarray(steps // 2))
             state, (sums,), *_ = walk(state, steps, (one,), _begin(lanes, state, (one,)))
             return state, jax.device_get(sums)
 
@@ -444,7 +444,7 @@ def _run_batch(
             values["finite"] = values["finite"] & numpy_for(values[name]).isfinite(values[name]).all(1)
         if exponents is not None:
             values |= exponents.result(blocks, sum(turns), values["finite"])
-        return values | {"finals": [model.state(lanes, last, lane) for lane in range(len(states))]}
+        return values | {"finals": model.states(lanes, last)}
 
 
 def _shares(total: int, parts: int) -> list[int]:

@@ -7,12 +7,12 @@ bits of a token. The mean-field map needs the patterns as site classes only; the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 from pathlib import Path
 from typing import Any, Self
 
-import equinox as eqx
 import jax
 import numpy as np
 import xarray as xr
@@ -21,6 +21,7 @@ from .._files import npz_bytes, read_npz, write_safely
 from .._keys import KeyLike, as_key, numpy_generator
 from .._validation import fail, nonnegative_integer, one_number, positive_integer, positive_number, real_array, traced
 from . import feature_files, site_classes
+from .maps import pytree
 from .site_classes import LARGEST_FEATURES, ROLES, Arrays, JointClasses, all_signs, odd_subsets, role_shape
 
 # Dynamics §2, the paper's features: three semantic segments, then two positional bits.
@@ -40,7 +41,9 @@ k -+-|-+
 """
 
 
-class Features(eqx.Module):
+@pytree()
+@dataclass(frozen=True, eq=False)
+class Features:
     """Features of the four roles; made by one of the constructors below.
 
     Fields (float64, read-only):

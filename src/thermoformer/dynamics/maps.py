@@ -14,7 +14,7 @@ import functools
 import operator
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import equinox as eqx
 import jax
@@ -29,6 +29,30 @@ State = TypeVar("State")
 
 # A sum of up to this many products is written out term by term, which makes one pass over the vectors.
 WRITTEN_OUT = 128
+
+
+def pytree(*static: str) -> Callable[[type[State]], type[State]]:
+    """Registers a dataclass as a JAX pytree whose named fields are static. It is rebuilt without its checks.
+
+    Records with many methods are no `eqx.Module`: each look-up of a method would cost 30 µs.
+    """
+
+    def register(cls: type[State]) -> type[State]:
+        names = [each.name for each in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        dynamic = [name for name in names if name not in static]
+
+        def parts(record: Any) -> tuple[list[Any], tuple[Any, ...]]:
+            return [getattr(record, name) for name in dynamic], tuple(getattr(record, name) for name in static)
+
+        def rebuilt(fixed: tuple[Any, ...], leaves: Any) -> Any:
+            record = object.__new__(cls)
+            vars(record).update(zip((*dynamic, *static), (*leaves, *fixed), strict=True))
+            return record
+
+        jax.tree_util.register_pytree_node(cls, parts, rebuilt)
+        return cls
+
+    return register
 
 
 # A state, the state one step later, and the Jacobian of this step [from coordinate, coordinate, lane].
@@ -96,15 +120,10 @@ class Lanes(eqx.Module, Generic[State]):
         return (self.observe(after),)
 
 
-class Map(eqx.Module):
+class Map(abc.ABC):
     """A map with named parameters, which diagrams can vary. The defaults are those of a map of a vector."""
 
-    if TYPE_CHECKING:  # a field or a property
-
-        @property
-        def parameters(self) -> Mapping[str, Any]:
-            """Numbers by name."""
-            ...
+    parameters: Any  # numbers by name
 
     @property
     @abc.abstractmethod
@@ -137,9 +156,9 @@ class Map(eqx.Module):
                 raise fail("state", f"shape {vector.shape}", expected)
         return jnp.asarray(numpy_for(vectors).stack(vectors, axis=-1))
 
-    def state(self, lanes: Lanes, lane_state: Any, lane: int) -> Any:
-        """The state of one lane."""
-        return numbers(lane_state)[:, lane].copy()
+    def states(self, lanes: Lanes, lane_state: Any) -> list[Any]:
+        """The states of all lanes."""
+        return [vector.copy() for vector in numbers(lane_state).T]
 
     def in_lanes(
         self, states: Sequence[Any], parameters: Mapping[str, Any] | None = None, place: Any = lambda array: array
@@ -158,6 +177,8 @@ class Map(eqx.Module):
         return lanes, jax.tree.map(place, self.start(lanes, states))
 
 
+@pytree("step", "names")
+@dataclasses.dataclass(frozen=True, eq=False)
 class DiscreteMap(Map):
     """Any map x → f(x) of a vector (or a number), written with JAX.
 
@@ -172,16 +193,16 @@ class DiscreteMap(Map):
         {'r': 3.2}
     """
 
-    step: Callable[..., Any] = eqx.field(static=True)
-    parameters: Mapping[str, float] = eqx.field(default_factory=dict)  # type: ignore[assignment]
-    names: tuple[str, ...] = eqx.field(default=("x",), static=True)
+    step: Callable[..., Any]
+    parameters: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    names: tuple[str, ...] = ("x",)
 
     def __post_init__(self) -> None:
         if not callable(self.step):
             raise fail("step", type(self.step).__name__, "a function step(x, **parameters)")
         given = {name: one_number(name, value) for name, value in dict(self.parameters).items()}
-        self.parameters = given  # type: ignore[misc]
-        self.names = tuple(self.names)
+        object.__setattr__(self, "parameters", given)
+        object.__setattr__(self, "names", tuple(self.names))
         _check_step(self.step, self.parameters, len(self.names))
 
     @property

@@ -18,13 +18,15 @@ from jaxtyping import Array, Float, Int
 from .. import _validation as check
 from .._validation import fail, numbers, numpy_for, one_number, positive_integer, real_array, traced
 from .features import ROLES, Features, share_of_positions
-from .maps import Lanes, Map, check_names, sum_of_products
+from .maps import Lanes, Map, check_names, pytree, sum_of_products
 
 # The usual context is 2^bits, so a small file with many positional bits can ask for any size.
 LARGEST_CONTEXT = 2**16
 
 
-class Window(eqx.Module):
+@pytree()
+@dataclasses.dataclass(frozen=True, eq=False)
+class Window:
     """The tokens that attention sees, newest first.
 
     Fields:
@@ -42,6 +44,8 @@ class Window(eqx.Module):
         return xr.Dataset({"A": (("token", "feature"), self.A), "positions": (("position", "bit"), self.positions)})
 
 
+@pytree("context", "observed")
+@dataclasses.dataclass(frozen=True, eq=False)
 class MeanField(Map):
     """The deterministic map that the network becomes as its tokens grow: N → ∞ at fixed M, L.
 
@@ -66,13 +70,13 @@ class MeanField(Map):
     beta: float
     gamma: float
     epsilon: float
-    context: int = eqx.field(default=None, static=True)  # type: ignore[assignment]
+    context: int = None  # type: ignore[assignment]
     positions: Any = None
-    observed: str = eqx.field(default="o", static=True)
+    observed: str = "o"
 
     def __post_init__(self) -> None:
         for name, value in checked_network(self).items():
-            setattr(self, name, value)
+            object.__setattr__(self, name, value)
         check.one_of("observed", self.observed, ROLES)
 
     @property
@@ -165,7 +169,7 @@ class MeanField(Map):
     def look(self, window: Window) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """A' of a window, and the overlaps of its newest token by role: o [feature], others [head, feature]."""
         tokens = self.overlaps(window.A, window.positions[: len(window.A)])
-        xp = numpy_for(self, window)
+        xp = numpy_for(tokens, self.gamma)
         if window.first is not None:
             tokens = {role: xp.concatenate([tokens[role], window.first[role][None]]) for role in tokens}
         scale = self.gamma / np.sqrt(self.features.count)
@@ -176,7 +180,7 @@ class MeanField(Map):
 
     def overlaps(self, A: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
         """Overlaps of tokens with A [token, feature] and positions [token, bit], [token, ...] as `look` has them."""
-        xp = numpy_for(self, A, positions)
+        xp = numpy_for(A, positions, self.beta, self.epsilon, self.features.signs)
         means, share = xp.tanh(self.beta * A @ self.features.signs.T), 1 - self.epsilon
         found = {"o": share * means @ self.features.weights["o"]}
         for role, positional in self._positional_parts(positions).items():
@@ -192,14 +196,8 @@ class MeanField(Map):
         return state, steps
 
     def growing(self, state: Any) -> bool:
-        """Whether a window is not yet full of the map's own tokens; refuses what is not a window of this model."""
-        if not isinstance(state, Window):
-            raise fail("state", type(state).__name__, "a Window: model.window(...) or model.token(...)")
-        shape = (self.context, self.features.count)
-        if state.A.shape[1:] != shape[1:] or len(state.A) > shape[0] or len(state.positions) != shape[0]:
-            got = f"a window with A {state.A.shape} and {len(state.positions)} positions"
-            raise fail("state", got, f"a window of this model: context {shape[0]}, {shape[1]} features")
-        return len(state.A) < self.context
+        """Whether a window is not yet full of the map's own tokens."""
+        return len(_checked_window(state, self.context, self.features.count).A) < self.context
 
     def lanes(self, values: Mapping[str, Array], state: Window) -> _WindowLanes:
         """Copies of the model side by side, for windows at the positions of a given one."""
@@ -223,23 +221,24 @@ class MeanField(Map):
 
     def start(self, lanes: Any, states: Sequence[Window]) -> _WindowState:
         """Full windows side by side; all at the same positions."""
-        for state in states:
-            self.growing(state)  # checks the window
-            known = not traced(state.positions, lanes.positions)
-            if known and not np.array_equal(state.positions[::-1], lanes.positions):
+        positions, sizes = numbers(lanes.positions)[::-1], (self.context, self.features.count)
+        known = not traced(positions, [state.positions for state in states])
+        for state in {id(state): state for state in states}.values():
+            if known and not np.array_equal(_checked_window(state, *sizes).positions, positions):
                 raise fail("state", "windows at different positions", "equal positions in all windows of one call")
         windows = [state.A[::-1] for state in states]
         return lanes.start(jnp.asarray(numpy_for(windows).stack(windows, axis=-1)))
 
-    def state(self, lanes: Any, lane_state: _WindowState, lane: int) -> Window:
-        """The window of one lane."""
+    def states(self, lanes: Any, lane_state: _WindowState) -> list[Window]:
+        """The windows of all lanes."""
         slot, attention, positions = numbers((lane_state.slot, lane_state.attention, lanes.positions))
         newest_first = (slot - 1 - np.arange(self.context)) % self.context
-        return Window(attention[newest_first, :, lane], positions[newest_first])
+        windows, positions = numpy_for(attention).moveaxis(attention[newest_first], -1, 0), positions[newest_first]
+        return [Window(window.copy(), positions) for window in windows]
 
     def _positional_parts(self, positions: Any) -> dict[str, Any]:
         """Positional parts of the overlaps v, q, k without ε, [position, head, feature]."""
-        bits, xp = max(self.features.positional_bits, 1), numpy_for(self, positions)
+        bits, xp = max(self.features.positional_bits, 1), numpy_for(positions, self.features.signs)
         return {role: xp.einsum("di,hai->dha", positions, self.features.positional[role]) / bits for role in ROLES[1:]}
 
 
@@ -419,6 +418,17 @@ class _WindowLanes(Lanes[_WindowState]):
         is_newest = jnp.where(jnp.arange(self.context) == newest, 1.0, 0.0)[:, None, None, None]
         jacobian = by_value + through_keys + is_newest * through_query[None]
         return _LinearWindow(window, query_slope, key_slopes, value_slopes, attention, jacobian)
+
+
+def _checked_window(state: Any, context: int, features: int) -> Window:
+    """The state itself; what is not a window of the model is refused."""
+    if not isinstance(state, Window):
+        raise fail("state", type(state).__name__, "a Window: model.window(...) or model.token(...)")
+    shape, length = np.shape(state.A), len(state.positions)
+    if shape[1:] != (features,) or shape[0] > context or length != context:
+        got = f"a window with A {shape} and {length} positions"
+        raise fail("state", got, f"a window of this model: context {context}, {features} features")
+    return state
 
 
 def checked_network(network: Any) -> dict[str, Any]:

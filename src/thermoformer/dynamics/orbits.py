@@ -92,7 +92,7 @@ def orbit(model: Any, state: Any, *, steps: int, transient: int = 0) -> Any:
         if not traced(rows) and not all(np.isfinite(column).all() for column in rows):
             raise unbounded()
         columns = [numpy_for(pair).concatenate(pair) for pair in zip(columns, rows, strict=True)] if columns else rows
-        state = model.state(lanes, lane_state, 0)
+        (state,) = model.states(lanes, lane_state)
     if not isinstance(model, MeanField):
         return MapOrbit(*columns, final_state=state)
     if model.features.heads == 1:
@@ -113,7 +113,7 @@ def iterate(model: Any, state: Any, steps: int) -> Any:
     """
     model, steps = as_map(model, state), nonnegative_integer("steps", steps)
     state, early = _grown(model, state, steps)
-    return state if steps == len(early) else model.state(*_walked(model, state, steps - len(early)), 0)
+    return state if steps == len(early) else model.states(*_walked(model, state, steps - len(early)))[0]
 
 
 def _grown(model: Map, state: Any, steps: int) -> tuple[Any, list[Any]]:
