@@ -21,7 +21,7 @@ SLICE, FEWEST_LANES, USUAL_WORK = 64, 8, 90
 DIAGRAM_STEPS, DIAGRAM_TRANSIENT, DIAGRAM_PERIOD = 2_000, 6_000, 256
 # A look at the first slice finds the range of the bins.
 PILOT_STEPS, PILOT_TRANSIENT, MARGIN = 400, 1_000, 0.03
-# A verdict of the longer look averages over so many steps; between verdicts the orbit runs on in slices.
+# A verdict of the longer look averages over this many steps; between verdicts the orbit runs on in slices.
 VERDICT_STEPS, VERDICT_PERIOD, WAIT_SLICE = 20_000, 2_000, 320_000
 UNFINISHED = ("chaos", "hyperchaos", "undecided")
 
@@ -250,7 +250,7 @@ def _diagram(choice: DynamicsChoice) -> DiagramStepper:
 class Judgement:
     """A longer look at a regime, slice by slice: the rule of `thermoformer.dynamics.regime` with `confirm`.
 
-    The orbit runs on while the verdict is chaos or undecided, and is judged anew each time its length has doubled.
+    The orbit runs on while the verdict is chaos or undecided, with a new verdict each time its length has doubled.
 
     Arguments:
         choice: what to judge.

@@ -353,7 +353,7 @@ def warm(choice: DynamicsChoice | None = None) -> None:
     ε = 0 is compiled too: positions then play no part, which makes another program.
 
     Arguments:
-        choice: the default where absent.
+        choice: `DynamicsChoice()` by default.
     """
     choice = choice or DynamicsChoice()
     picture_of(choice)

@@ -124,17 +124,15 @@ class Density(Recorder):
     @classmethod
     def of(cls, model: Map, show: Any, bins: Any, limits: Any, section: Any = None) -> Density:
         """The histogram of an observable of a map, checked; a section is a pair of another observable and `near`."""
-        numbers = {"show": show}
-        if section is not None:
-            if np.shape(section) != (2,) or not float(real_array("section", section)[1]) > 0:
-                raise fail("section", repr(section), "a pair: number of an observable, tolerance above 0")
-            numbers["section"] = section[0]
-        for name, number in numbers.items():
+        pair = () if section is None else tuple(section) if np.iterable(section) else (section,)
+        if section is not None and (len(pair) != 2 or not float(real_array("section", pair[1], ())) > 0):
+            raise fail("section", repr(section), "a pair: number of an observable, tolerance above 0")
+        for name, number in zip(("show", "section"), (show, *pair[:1]), strict=False):
             whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
             if not whole or not 0 <= number < len(model.observables):
                 expected = f"a whole number from 0 to {len(model.observables) - 1}: {', '.join(model.observables)}"
                 raise fail(name, repr(number), expected)
-        return cls(positive_integer("bins", bins), *pair_of_numbers("limits", limits), int(show), *(section or ()))
+        return cls(positive_integer("bins", bins), *pair_of_numbers("limits", limits), int(show), *pair)
 
     @property
     def middles(self) -> np.ndarray:

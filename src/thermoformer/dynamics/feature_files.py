@@ -1,6 +1,6 @@
 """Features on disk: a NumPy archive of patterns without pickles, or a table of signs that one can type.
 
-The archive holds `pattern_{o,v,q,k}` [feature, columns and positional bits] (v, q, k with a head axis first where there
+The archive holds `pattern_{o,v,q,k}` [feature, columns and positional bits] (v, q, k with a head axis first if there
 are several heads), `semantic_bits`, `positional_bits` and, if the columns stand for unequal shares of the bits,
 `fractions`. Features that are known by correlations only are kept as `signs`, `weights_{role}` and `positional_{role}`.
 """

@@ -24,7 +24,7 @@ class LyapunovSpectrum:
 
     Fields:
         exponents: [exponent], sorted; −inf where the exponent is below rounding error.
-        errors: [exponent], standard errors by batch means; nan for lost ones, and where there is one block.
+        errors: [exponent], standard errors by batch means; nan for lost ones, and for one block.
         running: [block, exponent], average up to the end of each block, in the order of `exponents`.
         lost: [exponent], the share of steps in which rounding was all that was left, in the order of `exponents`.
         steps, transient: what the averages are over, and what came before.

@@ -1,4 +1,4 @@
-"""What an orbit does in the end: periodic, quasi-periodic, chaotic, or not to be told yet."""
+"""The regime of an orbit: fixed point, periodic, quasi-periodic, chaotic, or undecided; and how long chaos lasts."""
 
 from __future__ import annotations
 
