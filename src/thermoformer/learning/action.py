@@ -193,9 +193,20 @@ class Action(eqx.Module):
         """The minimiser to begin with: "newton" where its exact Hessian is worth the cost, else "limited-memory"."""
         return "newton" if self.hessian_operations <= NEWTON_OPERATIONS else "limited-memory"
 
+    @partial(jax.jit, static_argnames=("method",))
     def minimise(self, start: Any, tolerance: Any, max_steps: Any, method: str) -> Minimum:
-        """A minimum of S from a start; norm, curvature and gain are of S over its scale, value and derivatives of S."""
-        return _minimise(self, start, tolerance, max_steps, method)
+        """A minimum of S from a start; norm, curvature and gain are of S over its scale, value and derivatives of S.
+
+        Compiled once per shape. The search has no derivatives of its own: `stationary` gives them to where it ends.
+        """
+        action, start = jax.lax.stop_gradient((self, jnp.asarray(start)))
+        scale, options = action.scale, {"tolerance": tolerance, "max_steps": max_steps}
+        if method == "newton":
+            found = newton(lambda at: jax.tree.map(lambda part: part / scale, action.derivatives(at)), start, **options)
+        else:
+            found = limited_memory(lambda at: action.reachable(at) / scale, start, **options)
+        hessian = None if found.hessian is None else scale * found.hessian
+        return found._replace(value=scale * found.value, gradient=scale * found.gradient, hessian=hessian)
 
     def least_entropy(self) -> Array:
         """The entropy at R = I, its smallest value: the prior's own normalisation to leading order."""
@@ -276,26 +287,6 @@ def _stationary_value_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     if not jax.tree.leaves(change):
         return action(vector), jnp.zeros(())
     return eqx.filter_jvp(lambda one: one(vector), (action,), (change,))
-
-
-@partial(jax.jit, static_argnames=("method",))
-def _minimise(action: Action, start: Any, tolerance: Any, max_steps: Any, method: str) -> Minimum:
-    """Compiled once per shape. The search has no derivatives of its own: `stationary` gives them to where it ends."""
-    action, start = jax.lax.stop_gradient((action, jnp.asarray(start)))
-    scale = action.scale
-    if method == "newton":
-        found = newton(
-            lambda vector: jax.tree.map(lambda part: part / scale, action.derivatives(vector)),
-            start,
-            tolerance=tolerance,
-            max_steps=max_steps,
-        )
-    else:
-        found = limited_memory(
-            lambda vector: action.reachable(vector) / scale, start, tolerance=tolerance, max_steps=max_steps
-        )
-    hessian = None if found.hessian is None else scale * found.hessian
-    return found._replace(value=scale * found.value, gradient=scale * found.gradient, hessian=hessian)
 
 
 def _sizes(layout: Layout) -> Array:

@@ -35,11 +35,11 @@ def evidence_scores(
 ) -> HeadScores:
     """The log evidence lost when a head is removed and its layer rescaled to the heads left (learning §9).
 
-    A negative score says that the data prefer the network without the head. Where a layer has one head only, what is
-    left without it is the network whose output is zero or, with skips, the network without the layer.
+    A negative score favours removing the head. Without the only head of a layer, what is left is the network whose
+    output is zero or, with skips, the network without the layer.
 
     Arguments:
-        solution: of the whole network, where it was solved already.
+        solution: of the whole network, if it was solved already.
 
     Example:
         >>> import numpy as np
@@ -69,7 +69,7 @@ def evidence_scores(
 
 
 def _solution_of(solution: Solution, arch: Architecture, labels: np.ndarray, temperature: float) -> Solution:
-    """A solution that can be of this problem: scores against one of another problem would mean nothing."""
+    """The solution, if its architecture, temperature and labels are those of this problem."""
     if checked_solution(solution).infinite_width:
         raise fail("solution", "the limit of infinite width", "a minimum of the action, as solve returns it")
     if solution.architecture != arch:
@@ -134,7 +134,7 @@ def choose_by_evidence(
         variances: choose the variances too, not τ alone.
         temperature_range: smallest and largest τ allowed.
         form: form of the kernel: "auto", "pairs", "features" or "dual".
-        max_steps: most steps of each search; more would be needed than this: `ConvergenceError`.
+        max_steps: most steps of each search; `ConvergenceError` if they do not suffice.
 
     Example:
         >>> import numpy as np
@@ -187,7 +187,7 @@ def choose_by_evidence(
 
 
 class _Allowed(eqx.Module):
-    """What the search may choose: a setting for any knobs.
+    """The settings that the search may choose, as a function of unbounded knobs.
 
     A knob k with reach r moves a logarithm by r sin(k/r): every k is allowed, and near the middle k is the logarithm
     itself, which has the size of the whitened coordinates beside it.
@@ -215,7 +215,7 @@ class _Allowed(eqx.Module):
 def _climb(
     first: Action, allowed: _Allowed, start: Any, slope: float, max_steps: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Where a search ends: −log evidence over its scale, its largest slope, and the place; compiled once per shape."""
+    """The end of a search: −log evidence over its scale, its largest slope, and the place; compiled once per shape."""
     count = first.layout.count
 
     def loss(point: jax.Array) -> jax.Array:
@@ -234,7 +234,7 @@ def _starts(first: Action) -> list[np.ndarray]:
 
 
 def _by_loss(end: tuple[Any, Any, Any]) -> float:
-    """A search that ended where the kernel is singular to rounding has found nothing."""
+    """The loss at the end of a search; infinite if the kernel is singular to rounding there."""
     return float(end[0]) if math.isfinite(end[0]) else math.inf
 
 

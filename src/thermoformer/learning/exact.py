@@ -250,14 +250,7 @@ def modes_from_prior(action: Action, generator: np.random.Generator, searches: i
 
 
 def mode_crossings(action: Action, key: jax.Array, grams: np.ndarray) -> int | None:
-    """How often chains that know nothing of modes moved between those of the exact posterior.
-
-    Arguments:
-        grams: U of all draws [chain, draw, row, row].
-
-    Returns:
-        Changes of the nearest mode from one draw to the next, over all chains; None if there is one mode only.
-    """
+    """How often the nearest mode changed from one draw of U [chain, draw, row, row] to the next; None with one mode."""
     modes = modes_from_prior(action, numpy_generator(key), MODE_SEARCHES)
     near = [mode.vector for mode in modes if mode.value - modes[0].value < 2 * MODE_RANGE]
     distinct: list[np.ndarray] = []

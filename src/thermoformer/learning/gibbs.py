@@ -56,12 +56,8 @@ def draw_block(
 ) -> Float[Array, "head out in"]:
     """An exact draw of one block of weights given all others.
 
-    Arguments:
-        prior, noise: standard-normal numbers.
-        vectors: e of the paths above.
-        states: z of the paths below, for each head.
-        target: y − f⁰.
-        deviation: σ of the block.
+    `prior` and `noise` are standard-normal numbers, `vectors` are e of the paths above, `states` are z of the paths
+    below for each head, and `target` is y − f⁰.
     """
     outputs, paths, out = vectors.shape
     examples, heads, _, width = states.shape
@@ -96,7 +92,7 @@ class GibbsSweep(eqx.Module):
 
     Fields:
         data: the training data.
-        problem: the same data made ready for K(U) + τI.
+        problem: the same data prepared for K(U) + τI.
     """
 
     data: PathData
@@ -226,15 +222,7 @@ def rescaled(
     W_above other than the one that makes ê have only their component along ê divided by c, that one (N numbers) all.
     Only these directions matter to the output; along them the block draws move U by small steps.
     All moves happen in the small space of the path vectors; the weights are touched once.
-
-    Arguments:
-        normals, uniforms: random numbers of all moves (`rescaling_moves`).
-        vectors: e between the two layers.
-        below, above: their weights.
-        deviations: σ of both.
-
-    Returns:
-        The weights below and above, and the vectors between them.
+    `vectors` are e between the two layers. Returns the weights below and above, and the vectors between them.
     """
     basis, triangle = jnp.linalg.qr(vectors.reshape(-1, vectors.shape[-1]).T)
     size = len(triangle)
@@ -252,13 +240,8 @@ def rescaled(
         scale = jnp.exp(log_scale_draw(numbers[1], power, *squares))
         along = jnp.outer(direction, direction)
         larger, smaller = jnp.eye(size) + (scale - 1) * along, jnp.eye(size) + (1 / scale - 1) * along
-        return (
-            larger @ grow,
-            shrink @ smaller,
-            larger @ gram_below @ larger,
-            smaller @ gram_above @ smaller,
-            smaller @ triangle,
-        ), None
+        grams = larger @ gram_below @ larger, smaller @ gram_above @ smaller
+        return (larger @ grow, shrink @ smaller, *grams, smaller @ triangle), None
 
     start = (jnp.eye(size), jnp.eye(size), gram_below, gram_above, triangle)
     (grow, shrink, _, _, triangle), _ = jax.lax.scan(move, start, (normals, uniforms))
@@ -308,13 +291,7 @@ def turned(
     A slice of the ellipse W cos θ + W' sin θ, W' ~ prior (Murray, Adams & MacKay 2010), where only the rows of W in the
     span of the path vectors above it matter and move. Without this U moves by 1/√N0 of itself per sweep: given V⁰,
     which has N0 numbers in each direction, its scale is known to that accuracy.
-
-    Arguments:
-        normals: a random row for every row of W that moves, as many as the smaller of path vectors above and width.
-        uniforms: random numbers of the slice, `UNIFORMS_PER_TURN`.
-        above: e above the block.
-        blocks: all blocks.
-        layer: of the block, counted from 0; the readout comes after the last.
+    `normals` has a random row for every row of W that moves; `above` are e above the block of the given layer.
     """
     arch, block = data.structure, blocks[layer + 1]
     basis, triangle = jnp.linalg.qr(above.reshape(-1, above.shape[-1]).T)
@@ -352,22 +329,16 @@ def flipped(
 
     The prior does not change, so the likelihood N(y; 0, K(U) + τI) decides. In narrow networks these moves lead from
     one mode to another where the others rarely do.
-
-    Arguments:
-        uniforms: a random number for every head of every layer.
-        blocks: all blocks.
     """
     arch = data.structure
     edges = np.cumsum(arch.heads)[:-1]
 
     def with_signs(signs: Array) -> list[Array]:
-        values = [
-            sign[:, None, None] * block for sign, block in zip(jnp.split(signs, edges), blocks[1:-1], strict=True)
-        ]
-        return [blocks[0], *values, blocks[-1]]
+        pairs = zip(jnp.split(signs, edges), blocks[1:-1], strict=True)
+        return [sign[:, None, None] * block for sign, block in pairs]
 
     def log_likelihood(signs: Array) -> Array:
-        factor = order_factor(arch, path_vectors(arch, blocks[-1], with_signs(signs)[1:-1]))
+        factor = order_factor(arch, path_vectors(arch, blocks[-1], with_signs(signs)))
         return -reachable_energy(problem, factor, data.temperature) / 2
 
     def propose(state: tuple[Array, Array], numbers: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
@@ -380,7 +351,7 @@ def flipped(
 
     start = jnp.ones(sum(arch.heads))
     (signs, _), _ = jax.lax.scan(propose, (start, log_likelihood(start)), (jnp.arange(len(start)), uniforms))
-    return with_signs(signs)
+    return [blocks[0], *with_signs(signs), blocks[-1]]
 
 
 def slice_angle(uniforms: Float[Array, " number"], log_likelihood: Callable[[Array], Array]) -> Array:

@@ -460,8 +460,7 @@ def draws_tree(
 ) -> xarray.DataTree:
     """Draws and the sampler's own record as ArviZ names them.
 
-    Arguments:
-        posterior: by name, the axes after chain and draw, and the values [chain, draw, ...].
+    `posterior` has, by name, the axes after chain and draw, and the values [chain, draw, ...].
     """
     import xarray
 
@@ -507,11 +506,9 @@ def mean_over_draws(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def prediction_from_batches(
     means: np.ndarray, squares: np.ndarray, variances: np.ndarray, counts: np.ndarray
 ) -> Prediction:
-    """The law of total variance from averages within batches of draws, with errors from their scatter.
+    """The law of total variance from averages in batches of draws [batch, example, output], errors from their scatter.
 
-    Arguments:
-        means, squares, variances: averages of mean_U, mean_U² and variance_U in each batch, [batch, example, output].
-        counts: draws in each batch.
+    The averages are of mean_U, mean_U² and variance_U; `counts` are the draws in each batch.
     """
     share = (counts / counts.sum())[:, None, None]
     mean = (share * means).sum(axis=0)

@@ -169,9 +169,9 @@ def solve(
         method: "newton" (exact Hessian), "limited-memory" (BFGS), or "auto" by the cost of a Hessian.
         tolerance: largest gradient entry, in whitened coordinates, of S/(max N + P).
         max_steps: most steps of the minimiser.
-        throw: raise `ConvergenceError` where no minimum is found; otherwise say so in `converged`.
+        throw: raise `ConvergenceError` if no minimum is found; otherwise `converged` is False.
         correction: "one-loop" adds the correction of order 1/N to order parameters, predictions and evidence, and
-            returns a `CorrectedSolution`; none is the saddle itself.
+            returns a `CorrectedSolution`; default: the saddle itself.
         start: an earlier solution for the same heads to search from, as of a neighbouring width or temperature.
 
     Example:
@@ -349,12 +349,9 @@ def _if_known(number: Any) -> Any:
 
 def _overflow(solution: Solution) -> str:
     """Which argument is too large for the action, as an error message; empty if none is."""
-    sizes = {
-        "variances": max(solution.architecture.variances),
-        "features": float(np.abs(solution.problem.features).max()),
-        "labels": float(np.abs(solution.problem.labels).max()),
-        "temperature": solution.temperature,
-    }
+    arrays = {"features": solution.problem.features, "labels": solution.problem.labels}
+    sizes = {"variances": max(solution.architecture.variances), "temperature": solution.temperature}
+    sizes |= {name: float(np.abs(array).max()) for name, array in arrays.items()}
     # NaN if it has overflowed already.
     name, size = max(sizes.items(), key=lambda pair: np.inf if np.isnan(pair[1]) else pair[1])
     return "" if size < OVERFLOW else str(fail(name, f"{size:.3g}", "smaller numbers: the action overflows"))
@@ -364,10 +361,8 @@ def reason_for(solution: Solution, tolerance: float) -> str:
     """Why a solution does not count as converged, in a sentence that helps."""
     stats = solution.stats
     if not np.isfinite(solution.action) or not np.isfinite(stats.gradient_norm):
-        singular = (
-            f"the kernel is singular to rounding at temperature {solution.temperature:g}; try a larger temperature"
-        )
-        return _overflow(solution) or singular
+        place = f"at temperature {solution.temperature:g}"
+        return _overflow(solution) or f"the kernel is singular to rounding {place}; try a larger temperature"
     if stats.smallest_curvature is not None and stats.smallest_curvature < 0:
         return f"the search ended where the curvature is {stats.smallest_curvature:.3g}, not at a minimum"
     return (

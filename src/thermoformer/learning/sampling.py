@@ -70,17 +70,7 @@ class Plan:
 
 
 class SamplerStats(NamedTuple):
-    """What a run says about itself, beside its draws.
-
-    Fields:
-        diverging, acceptance, steps: per draw [chain, draw]; steps are gradient evaluations; None where a sampler has
-            no such thing.
-        gradient_evaluations: in all, warm-up included.
-        seconds: wall-clock time, compilation included.
-        draw_seconds: of this, what the draws took after warm-up, compiled by then.
-        warmup: draws thrown away per chain.
-        crossings: how often the chains moved between modes (see `Diagnostics`).
-    """
+    """The record of a run: per draw [chain, draw], None if a sampler has no such numbers, and as in `Diagnostics`."""
 
     diverging: np.ndarray | None
     acceptance: np.ndarray | None
@@ -177,35 +167,22 @@ def diagnose(method: str, watched: Mapping[str, Any], stats: SamplerStats) -> Di
         tail = min(tail, ends)
     if bulk == math.inf:  # fewer than four draws, or nothing that varies: nothing can be said
         r_hat, bulk, tail = math.nan, 0.0, 0.0
-    return Diagnostics(
-        method=method,
-        chains=chains,
-        draws=draws,
-        warmup=stats.warmup,
-        r_hat=r_hat,
-        bulk_effective=bulk,
-        tail_effective=tail,
-        worst=worst,
-        divergences=0 if stats.diverging is None else int(np.sum(stats.diverging)),
-        acceptance=None if stats.acceptance is None else float(np.mean(stats.acceptance)),
-        gradient_evaluations=stats.gradient_evaluations,
-        seconds=stats.seconds,
-        draw_seconds=stats.draw_seconds,
-        crossings=stats.crossings,
-    )
+    divergences = 0 if stats.diverging is None else int(np.sum(stats.diverging))
+    acceptance = None if stats.acceptance is None else float(np.mean(stats.acceptance))
+    found = method, chains, draws, stats.warmup, r_hat, bulk, tail, worst, divergences, acceptance
+    return Diagnostics(*found, stats.gradient_evaluations, stats.seconds, stats.draw_seconds, stats.crossings)
 
 
 def warn_if_unmixed(diagnostics: Diagnostics) -> None:
-    """A `SamplingWarning` with the reason and what to try, where chains have not mixed."""
+    """Issues a `SamplingWarning` with the reason and what to try if chains have not mixed."""
     if not diagnostics.mixed:
         advice = "take more draws" if diagnostics.r_hat < 1.2 else "take more warm-up and draws, or another method"
-        warnings.warn(
-            f"{diagnostics.method} has not mixed: {diagnostics.reason}; {advice}", SamplingWarning, stacklevel=3
-        )
+        message = f"{diagnostics.method} has not mixed: {diagnostics.reason}; {advice}"
+        warnings.warn(message, SamplingWarning, stacklevel=3)
 
 
 class Settings(NamedTuple):
-    """What is fixed when NUTS is compiled."""
+    """The settings that NUTS is compiled for."""
 
     warmup: int
     target_acceptance: float

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -33,20 +33,8 @@ LEVEL_CHAINS, LEVEL_WARMUP, LEVEL_DRAWS = 4, 300, 100
 MAX_TREE_DEPTH = 6
 
 
-class TemperedTarget(Protocol):
-    """A density exp(−E − S): likelihood times prior."""
-
-    def energy(self, position: jax.Array) -> jax.Array:
-        """E: −ln likelihood at a position, less a constant."""
-        ...
-
-    def prior(self, position: jax.Array) -> jax.Array:
-        """S: −ln prior density at a position, less a constant."""
-        ...
-
-
 class _Power(eqx.Module):
-    """The potential βE + S."""
+    """The potential βE + S of a target with E = −ln likelihood (`energy`) and S = −ln prior density (`prior`)."""
 
     target: Any
 
@@ -64,8 +52,8 @@ class _Replicas(NamedTuple):
 
 
 def run_tempered(
-    target: TemperedTarget,
-    observe: Callable[[Any], Any],
+    target: Any,
+    observe: Callable[[Any, Any], Any],
     prior_draws: Callable[[np.random.Generator, int], np.ndarray],
     key: jax.Array,
     plan: Plan,
@@ -76,7 +64,7 @@ def run_tempered(
     The inverse temperatures are chosen from the prior up, each from draws of the one below it.
 
     Arguments:
-        target: an equinox module.
+        target: an equinox module with methods `energy` and `prior` of a position: −ln likelihood and −ln prior density.
         prior_draws: (generator, count) → positions drawn from the prior [draw, parameter].
     """
     began, chains = time.perf_counter(), plan.chains
@@ -101,18 +89,14 @@ def run_tempered(
 
 
 def _ladder(
-    target: TemperedTarget,
+    target: Any,
     settings: Settings,
     positions: np.ndarray,
     key: jax.Array,
     chains: int,
     report: Callable[[str], None] | None,
 ) -> tuple[list[float], Any, int]:
-    """Inverse temperatures up to 1, adapted states of NUTS at each of them [chain, level, ...], and steps taken.
-
-    Arguments:
-        positions: draws of the prior [draw, parameter].
-    """
+    """Inverse temperatures up to 1, adapted states of NUTS at each [chain, level, ...], and steps, from prior draws."""
     potential, lanes = _Power(target), max(chains, LEVEL_CHAINS)
     energies = np.asarray(_energies(target, jnp.asarray(positions)))
     beta, betas, levels, steps = 0.0, [], [], 0
@@ -124,14 +108,9 @@ def _ladder(
         weights = np.exp(-(beta - last) * (energies - energies.min()))
         chosen = numpy_generator(now).choice(len(weights), size=lanes, p=weights / weights.sum())
         powers = jnp.full(lanes, beta)
-        state = nuts_start(
-            potential,
-            settings,
-            jnp.asarray(positions[chosen]),
-            jax.random.split(now, lanes),
-            powers,
-            covariance=jnp.asarray(np.cov(positions.T, aweights=weights).reshape(positions.shape[1], -1)),
-        )
+        covariance = jnp.asarray(np.cov(positions.T, aweights=weights).reshape(positions.shape[1], -1))
+        start, keys = jnp.asarray(positions[chosen]), jax.random.split(now, lanes)
+        state = nuts_start(potential, settings, start, keys, powers, covariance=covariance)
         state, ((positions, energies), info) = nuts_advance(
             potential, _WithEnergy(target), settings, state, LEVEL_WARMUP + LEVEL_DRAWS, 1, powers
         )

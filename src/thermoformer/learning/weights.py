@@ -63,8 +63,8 @@ class WeightPosterior(Posterior):
 
     Fields, beside those of `Posterior`:
         coefficients: c [chain, draw, row, feature], with which f = Σ_π c_π · ξ_π; rows are paths, or (output, path).
-            None with layer norm, where there is no such thing.
-        weights: the weights, every array with leading axes [chain, draw], where they were kept; else None.
+            None with layer norm, which makes f nonlinear in ξ.
+        weights: the weights, every array with leading axes [chain, draw], if they were kept; else None.
         readout, layer_norm: of the network.
     """
 
@@ -157,7 +157,7 @@ def _run_draws(weights: Weights, x: jax.Array, attention: list[jax.Array], reado
 
 
 class TokenData(eqx.Module):
-    """Training data of a network that only tokens can run: one with layer norm inside."""
+    """Training data of a network with layer norm, which needs the tokens themselves."""
 
     x: jax.Array
     attention: tuple[jax.Array, ...]
@@ -186,7 +186,7 @@ class Potential(eqx.Module):
 
 
 class Observed(eqx.Module):
-    """What is kept of a draw: U^1, the log density less a constant, and c, or outputs and weights where asked for.
+    """What is kept of a draw: U^1, the log density less a constant, c or outputs, and weights if asked for.
 
     Fields:
         standard: whether positions are standard-normal coordinates, and not the weights themselves.
@@ -299,7 +299,7 @@ def sample_weights_on_paths(
 
     Arguments:
         features: attentioned inputs ξ of the training examples.
-        readout: what `predict_tokens` shall read; the training data have it in them.
+        readout: the query position that `predict_tokens` reads; the training data already contain it.
         others: as in `sample_weights`.
 
     Example:
@@ -333,7 +333,7 @@ def weight_sampling_memory(
 
     Arguments:
         token_width, examples: N0 and P of the training data.
-        tokens: T, for layer norm, which runs the network on tokens; none: on attentioned inputs.
+        tokens: T, for layer norm, which runs the network on tokens; default: on attentioned inputs.
 
     Example:
         >>> weight_sampling_memory(Architecture((2, 2), 1000), 231, 100, method="gibbs") / 1e9 < 1

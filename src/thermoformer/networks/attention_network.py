@@ -153,10 +153,10 @@ class AttentionNetwork:
         return replace(self, weights=self.weights._replace(values=tuple(values)))
 
     def without(self, heads: Sequence[tuple[int, int]]) -> AttentionNetwork:
-        """The smaller network that is left where the given heads are cut out, with the outputs of `pruned`.
+        """The smaller network without the given heads, with the outputs of `pruned`.
 
-        A layer divides by the root of the heads it has, so that nothing needs rescaling. The heads that are left move
-        up in their layer's numbering.
+        A layer divides by the root of the heads it has, so nothing needs rescaling. The heads that are left are
+        renumbered.
 
         Arguments:
             heads: as in `pruned`.
@@ -171,7 +171,7 @@ class AttentionNetwork:
 
     @cached_property
     def _largest_product(self) -> float:
-        """What a logit is at most, over the square of the largest entry of the tokens."""
+        """The largest possible logit over the square of the largest entry of the tokens."""
         sizes = [
             float(np.abs(query).max()) * float(np.abs(key).max()) * query.shape[1]
             for query, key in zip(map(np.asarray, self.queries), map(np.asarray, self.keys), strict=True)
@@ -197,9 +197,8 @@ class AttentionNetwork:
 
 
 def checked_network(name: str, value: Any) -> AttentionNetwork:
-    """A network, and not its sizes or weights alone."""
-    expected = "an AttentionNetwork, as train or load_network returns it"
-    return instance(name, value, AttentionNetwork, expected)
+    """The value, if it is a network."""
+    return instance(name, value, AttentionNetwork, "an AttentionNetwork, as train or load_network returns it")
 
 
 @partial(jax.jit, static_argnames="precision")

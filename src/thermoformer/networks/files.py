@@ -1,4 +1,4 @@
-"""Networks and checkpoints of a training on disk: safetensors files with a header, written whole or not at all."""
+"""Networks and training checkpoints on disk: safetensors files with a header, written atomically."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def save_network(network: AttentionNetwork, file: str | Path, *, precision: str 
     """Writes a network to a safetensors file and returns its path.
 
     Arguments:
-        file: where to; a network that is there is replaced, any other file is refused.
+        file: where to write; an existing network is replaced, any other file is refused.
         precision: "float16", "float32" or "float64".
 
     Example:
@@ -77,7 +77,7 @@ def load_network(file: str | Path) -> AttentionNetwork:
 
 
 def write_arrays(file: Path, kind: str, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> Path:
-    """Writes a file whole: at any moment the old one or the new one is there. A file of another kind is kept."""
+    """Writes a file atomically: at any moment the old or the new one exists. A file of another kind is kept."""
     if file.exists():
         read_header(file, kind)
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
@@ -138,11 +138,11 @@ def _named_arrays(network: AttentionNetwork) -> dict[str, Any]:
 
 
 class TrainingState(NamedTuple):
-    """Where a training stands.
+    """The state of a training.
 
     Fields:
         step: steps done.
-        parameters, optimiser: the weights that are trained and what Adam remembers of them.
+        parameters, optimiser: the weights that are trained and the state of Adam.
         best: the weights with the lowest validation loss so far.
         losses: training loss of each step done.
         validation: rows (step, loss, accuracy), one per validation.
@@ -159,7 +159,7 @@ class TrainingState(NamedTuple):
 
 
 def write_checkpoint(file: Path, state: TrainingState, settings: dict[str, Any], data: list[float]) -> None:
-    """Writes the state, whole; settings are plain values that decide the run, data numbers that tell data apart."""
+    """Writes the state; settings are plain values that decide the run, data are numbers that identify the data."""
     arrays = {"losses": state.losses, "validation": state.validation}
     for name in ("parameters", "optimiser", "best"):
         arrays |= _named(name, getattr(state, name))
@@ -168,11 +168,7 @@ def write_checkpoint(file: Path, state: TrainingState, settings: dict[str, Any],
 
 
 def read_checkpoint(file: Path, fresh: TrainingState, settings: dict[str, Any], data: list[float]) -> TrainingState:
-    """The state in a file, which must be of the same run.
-
-    Arguments:
-        fresh: the state that a new run would start from: its shapes are those expected.
-    """
+    """The state in a file, which must be of the same run and have the shapes of the fresh state of a new run."""
     arrays, header = read_arrays(file, CHECKPOINT)
     for name, kind in _HEADER.items():
         if type(header.get(name)) is not kind:
@@ -203,7 +199,7 @@ def _damaged(file: Path, why: str) -> ValueError:
 
 
 def sole_writer(file: Path) -> AbstractContextManager[None]:
-    """Keeps a checkpoint for this process: two that write in turns would undo each other's steps."""
+    """Locks a checkpoint for this process: two writers would undo each other's steps."""
 
     def refusal(who: str) -> ValueError:
         return fail("checkpoint", f"{file}, which {who} is training into", "it to be free, or another file")

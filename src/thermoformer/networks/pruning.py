@@ -1,7 +1,8 @@
-"""Heads removed from a trained network: which go first, and what is left of the accuracy (learning §5, experiments §2).
+"""Pruning an `AttentionNetwork`: the order in which heads are removed, and the accuracy left (experiments §2).
 
 Given its attention a network is a sum over paths, so every pruned network is a sum of the same path contributions: the
-network runs once on the data, whatever number of head sets is asked for.
+network runs once on the data for any number of head sets. `thermoformer.transformers` has functions of the same names
+for pretrained models, which remove heads by surgery and run the model for every set.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Head = tuple[int, int]
 
 
 def gradient_importance(network: AttentionNetwork, x: Any, labels: Any, *, batch: int = 1) -> HeadScores:
-    """|∂ loss/∂ mask| of every head: what the mean squared error feels of a mask that multiplies what the head gives.
+    """|∂ loss/∂ mask| of every head, for a mask that multiplies the output of the head.
 
     The gradient is that of the mean loss of a batch; its absolute value is averaged over batches, weighted with their
     sizes. With one example per batch it is the importance of Michel, Levy and Neubig (2019).
@@ -83,10 +84,10 @@ def trained_scores(network: AttentionNetwork) -> HeadScores:
 
 
 def removal_order(arch: Architecture, order: Sequence[Head]) -> list[Head]:
-    """The heads of an order that can go one after another: the last head of a layer is passed over.
+    """The heads of an order that can be removed one after another: the last head of a layer is kept.
 
     Arguments:
-        order: (layer, head) pairs, the first to go first, as `HeadScores.ascending` gives them.
+        order: (layer, head) pairs, the first to be removed first, as `HeadScores.ascending` gives them.
 
     Example:
         >>> removal_order(Architecture((2, 2), 5), [(1, 0), (1, 1), (0, 0), (0, 1)])
@@ -102,7 +103,7 @@ def removal_order(arch: Architecture, order: Sequence[Head]) -> list[Head]:
 
 
 def random_orders(arch: Architecture, count: int, *, key: KeyLike) -> list[list[Head]]:
-    """Orders in which heads may go, drawn at random; none empties a layer.
+    """Random orders in which heads are removed; none empties a layer.
 
     Example:
         >>> [len(order) for order in random_orders(Architecture((4, 4), 5), 3, key=0)]
@@ -117,11 +118,11 @@ def random_orders(arch: Architecture, count: int, *, key: KeyLike) -> list[list[
 def rescored_order(
     arch: Architecture, features: PathFeatures, labels: Any, *, temperature: float, score: str = "evidence"
 ) -> list[Head]:
-    """The order in which heads go where the theory is solved again, and the heads left are scored again, after each.
+    """The order in which heads are removed if the theory is solved, and the heads left are scored, after each removal.
 
     Arguments:
         features: of all paths.
-        score: "evidence", what `evidence_scores` says, or "order parameter", what `head_scores` of U says.
+        score: "evidence" for `evidence_scores`, or "order parameter" for `head_scores` of U.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -149,7 +150,7 @@ def rescored_order(
 
 
 def path_factors(arch: Architecture, removed: Sequence[Head], name: str = "heads") -> np.ndarray:
-    """What each path is multiplied with where heads are removed: 0 through one of them, else the layers' rescaling.
+    """The factor of each path when heads are removed: 0 through one of them, else the layers' rescaling.
 
     Example:
         >>> path_factors(Architecture((2, 1), 5), [(0, 1)]).round(3).tolist()
@@ -158,14 +159,14 @@ def path_factors(arch: Architecture, removed: Sequence[Head], name: str = "heads
     factors = np.ones(arch.paths)
     for layer, (kept, heads) in enumerate(zip(heads_kept(arch, removed, name), arch.path_heads().T, strict=True)):
         scale = np.sqrt(arch.heads[layer] / len(kept))
-        # A path that passes the layer by, number −1, has neither its heads nor its scale.
+        # A path that skips the layer, number −1, has neither its heads nor its scale.
         factors *= np.where(heads < 0, 1.0, scale * np.isin(heads, kept))
     return factors
 
 
 @dataclass(frozen=True, eq=False)
 class PruningCurve:
-    """Accuracies as heads go one after another.
+    """Accuracies as heads are removed one after another.
 
     Fields:
         heads: the heads removed, in order.
@@ -191,12 +192,12 @@ class PruningCurve:
 
 
 def pruning_curve(network: AttentionNetwork, order: Sequence[Head], x: Any, labels: Any) -> PruningCurve:
-    """The accuracy of a network as its heads go in an order, each layer rescaled to the heads it has left.
+    """The accuracy of a network as its heads are removed in an order, each layer rescaled to the heads it has left.
 
-    The last head of a layer is passed over, so that a network of L layers loses at most all heads but L.
+    The last head of a layer is kept, so that a network of L layers loses at most all heads but L.
 
     Arguments:
-        order: (layer, head) pairs, the first to go first.
+        order: (layer, head) pairs, the first to be removed first.
         x: tokens [example, token, feature].
         labels: [example], +1 or −1, or [example, output].
 

@@ -50,7 +50,7 @@ Batches = Callable[[int], tuple[Any, Any]]
 PRODUCTS = {"float32": jax.lax.Precision.HIGHEST, "tensorfloat32": jax.lax.Precision.DEFAULT}
 # Examples of the validation set that are held in memory at a time.
 _VALIDATION_CHUNK = 512
-# Progress is told so often between validations.
+# Steps between two calls of progress.
 _REPORT_EVERY = 50
 
 
@@ -64,13 +64,13 @@ class TrainingSettings:
         readout: "mean", "last" or "first" query position.
         learning_rate: Adam's rate, on weights divided by the root of their fan-in.
         weight_decay: times the weights, added to the gradient before Adam.
-        clip: largest norm of the gradient of all weights together; a longer one is cut to it. None cuts nothing.
+        clip: gradients of all weights together are clipped at this norm; None turns clipping off.
         warmup: steps over which the rate rises from 0.
         schedule: "cosine" down to 0 at the last step, or "constant".
         scale: standard deviation of the initial V⁰, V and a.
         key_scale: standard deviation of the initial Q and K, times √N0.
         validate_every: steps from one validation to the next.
-        patience: validations without a lower loss after which it stops; never where none is given.
+        patience: validations without a lower loss after which training stops; None: it never stops early.
         checkpoint_every: steps from one checkpoint to the next.
         precision: "float32"; "tensorfloat32", the mixed precision of GPUs: factors of products rounded to 11 bits,
             sums and master weights in float32; "auto" for the second on a GPU and the first elsewhere.
@@ -183,11 +183,11 @@ def train(
         batches: batch number → (tokens [example, token, feature], labels [example]); equal numbers must give equal
             batches where a checkpoint is to be resumed.
         validation: tokens and labels in the same form.
-        settings: the rest; `TrainingSettings()` where absent.
+        settings: all other settings; default: `TrainingSettings()`.
         key: of the initial weights.
-        start: a network of the same sizes to go on from (fine-tuning). Its weights, key sizes and readout are used,
-            and those of the settings and the key play no role; Adam begins anew.
-        checkpoint: a file that is rewritten along the way. Where it is there and of the same run, the training goes on
+        start: a network of the same sizes to continue from (fine-tuning). Its weights, key sizes and readout are used,
+            those of the settings and the key are ignored, and Adam starts afresh.
+        checkpoint: a file that is rewritten along the way. If it exists and belongs to the same run, training resumes
             from it as if it had not been interrupted: to the same bit on the same CPU; a GPU may sum in another order.
             One process at a time may train into it; a second is refused.
         progress: called as progress(steps done, steps in all, message).
@@ -242,7 +242,7 @@ def train(
 
 @dataclass(frozen=True, eq=False)
 class _Descent:
-    """The fixed parts of a run."""
+    """The parts of a run that do not change."""
 
     arch: Architecture
     settings: TrainingSettings
@@ -274,9 +274,8 @@ class _Descent:
             if done % _REPORT_EVERY == 0 or done == until:
                 self.progress(done, settings.steps, _message(losses, rows))
         losses += self._finite(pending, done)
-        return TrainingState(
-            done, parameters, optimiser, best, np.array(losses, np.float32), np.array(rows).reshape(-1, 3), stopped
-        )
+        history = np.array(losses, np.float32), np.array(rows).reshape(-1, 3)
+        return TrainingState(done, parameters, optimiser, best, *history, stopped)
 
     def _batch(self, number: int) -> tuple[Array, Array]:
         x, y = batch_arrays(f"batches({number})", self.batches(number))
@@ -406,18 +405,15 @@ def _training(arch: Architecture, settings: TrainingSettings, state: TrainingSta
     best: Parameters = state.best
     network = AttentionNetwork(arch, _weights(arch, best), best.queries, best.keys, settings.readout)
     steps, loss, accuracy = state.validation.T
-    history = xarray.Dataset(
-        {
-            "loss": ("step", state.losses, {"long_name": "mean squared error of the batch"}),
-            "validation_loss": ("validation_step", loss, {"long_name": "mean squared error of the validation set"}),
-            "validation_accuracy": ("validation_step", accuracy, {"long_name": "accuracy on the validation set"}),
-        },
-        {"step": np.arange(1, len(state.losses) + 1), "validation_step": steps.astype(int)},
-    )
+    data = {
+        "loss": ("step", state.losses, {"long_name": "mean squared error of the batch"}),
+        "validation_loss": ("validation_step", loss, {"long_name": "mean squared error of the validation set"}),
+        "validation_accuracy": ("validation_step", accuracy, {"long_name": "accuracy on the validation set"}),
+    }
+    axes = {"step": np.arange(1, len(state.losses) + 1), "validation_step": steps.astype(int)}
     at = int(np.argmin(loss))
-    return Training(
-        network, history, int(steps[at]), float(loss[at]), float(accuracy[at]), state.stopped, settings.products
-    )
+    best_at = int(steps[at]), float(loss[at]), float(accuracy[at])
+    return Training(network, xarray.Dataset(data, axes), *best_at, state.stopped, settings.products)
 
 
 def _identity(arch: Architecture, settings: TrainingSettings, key: Array) -> dict[str, Any]:
