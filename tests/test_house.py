@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 from pathlib import Path
 
 import thermoformer
@@ -69,6 +70,12 @@ def test_the_check_of_imports_sees_every_way_to_write_one(tmp_path, monkeypatch)
         "def later():\n    from ..experiments.markov import run\n    from . import paths\n"
     )
     assert rooms_imported(file) == {"tasks", "figures", "cli", "sweeps", "experiments", "learning"}
+
+
+def test_the_explorer_imports_no_internals_of_the_theories():
+    parts = r"from \.\.(?:learning|networks|dynamics)\.|import thermoformer\.(?:learning|networks|dynamics)\."
+    offenders = [path.name for path in (SOURCE / "app").glob("*.py") if re.search(parts, path.read_text())]
+    assert not offenders
 
 
 def test_export_lists_resolve_and_what_they_name_is_documented():
