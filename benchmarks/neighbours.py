@@ -1,15 +1,17 @@
 """What a start saves: neighbouring points of a sweep, and the choice of temperature and variances by evidence.
 
-*Neighbours*: `solve` at 41 widths from 1000 down to 10, each 0.89 times the last: every point from the Gaussian process
-or from the solution before (`start=`). *Evidence*: `choose_by_evidence` against a nested search: SciPy's
-L-BFGS-B over ln τ and ln of the product of variances, with the gradient of the evidence from `jax.grad` and one `solve`
-per step. Both are timed after a first run that compiles. Ratios are of the same run.
+*Neighbours*: `solve` at 41 widths from 1000 down to 10, each 0.89 times the last. Every point is solved from the Gaussian
+process, from the solution before (`start=`), or by `continued` of the solution before, which does not prepare the data
+again. *Evidence*: `choose_by_evidence` against a nested search: SciPy's L-BFGS-B over ln τ and ln of the product of
+variances, with the gradient of the evidence from `jax.grad` and one `solve` per step. Both are timed after a first run
+that compiles. Ratios are of the same run.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -17,7 +19,7 @@ import numpy as np
 import scipy.optimize
 from problems import made, markov
 
-from thermoformer.learning import Architecture, PathFeatures, choose_by_evidence, solve
+from thermoformer.learning import Architecture, PathFeatures, Solution, choose_by_evidence, solve
 
 # Name, heads and data: the hidden-Markov task, and random tokens under random attention.
 CASES = {
@@ -45,17 +47,23 @@ def main() -> None:
 def neighbours(heads: tuple[int, ...], features: PathFeatures, labels: np.ndarray) -> list[tuple[str, float, int]]:
     arch = Architecture(heads, WIDTHS[0])
 
-    def sweep(started: bool) -> tuple[float, int]:
+    def sweep(following: Callable[[Solution | None, int], Solution]) -> tuple[float, int]:
         began, solution, evaluations = time.perf_counter(), None, 0
         for width in WIDTHS:
-            solution = solve(
-                arch.replace(widths=width), features, labels, temperature=0.01, start=solution if started else None
-            )
+            solution = following(solution, width)
             evaluations += solution.stats.evaluations
         return time.perf_counter() - began, evaluations
 
-    solve(arch, features, labels, temperature=0.01)
-    return [("from the Gaussian process", *sweep(False)), ("from the solution before", *sweep(True))]
+    def at(width: int, start: Solution | None = None) -> Solution:
+        return solve(arch.replace(widths=width), features, labels, temperature=0.01, start=start)
+
+    ways = {
+        "from the Gaussian process": lambda before, width: at(width),
+        "from the solution before": lambda before, width: at(width, before),
+        "continued": lambda before, width: at(width) if before is None else before.continued(widths=width),
+    }
+    at(WIDTHS[0]).continued(widths=WIDTHS[1])
+    return [(name, *sweep(way)) for name, way in ways.items()]
 
 
 def evidence(
