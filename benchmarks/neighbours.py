@@ -1,6 +1,6 @@
 """What a start saves: neighbouring points of a sweep, and the choice of temperature and variances by evidence.
 
-*Neighbours*: `solve` at 41 widths from 1000 down to 10, each 0.89 times the last. Every point is solved from the Gaussian
+*Neighbours*: `solve` at 41 widths from 1000 down to 10, each 0.89 times the last. Every point starts from the Gaussian
 process, from the solution before (`start=`), or by `continued` of the solution before, which does not prepare the data
 again. *Evidence*: `choose_by_evidence` against a nested search: SciPy's L-BFGS-B over ln τ and ln of the product of
 variances, with the gradient of the evidence from `jax.grad` and one `solve` per step. Both are timed after a first run
