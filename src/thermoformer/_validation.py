@@ -21,12 +21,12 @@ MOST_STEPS = 2**31 - 1
 
 
 def fail(name: str, got: object, expected: str) -> ValueError:
-    """A ValueError in the house form, ready to be raised."""
+    """A ValueError with the message `name: got …; expected …`, to be raised."""
     return ValueError(f"{name}: got {got}; expected {expected}")
 
 
 def traced(*values: Any) -> bool:
-    """Whether JAX traces any of the values, for jit, vmap or a derivative: there are no numbers to look at then."""
+    """Whether JAX traces any of the values, for jit, vmap or a derivative: they have no numbers to check."""
     jax = sys.modules.get("jax")
     return jax is not None and any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
 
@@ -37,7 +37,7 @@ def numpy_for(*values: Any) -> Any:
 
 
 def numbers(tree: Any) -> Any:
-    """What a program returned, as NumPy arrays and Python numbers; as it is where JAX traces it."""
+    """The result of a program as NumPy arrays and Python numbers; traced results are returned unchanged."""
     if traced(tree):
         return tree
     jax = sys.modules["jax"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from problems import attention_problem, small_problem
+from problems import attention_problem, dense_kernel, small_problem
 from scipy.special import gammaln, logsumexp
 
 from thermoformer.learning import (
@@ -168,6 +168,12 @@ def test_total_variance_by_hand(posterior):
     thinned = posterior.predictor_draws(FEATURES).reshape(-1, 10)[::20]
     np.testing.assert_allclose(thinned, means, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(variance, posterior.predict(FEATURES).variance, rtol=0.5)
+
+
+def test_the_kernel_of_draws_is_that_of_their_mean(posterior):
+    """K is linear in U."""
+    expected = dense_kernel(ARCH, np.asarray(FEATURES.values), posterior.order_parameter)
+    np.testing.assert_allclose(posterior.kernel(FEATURES), expected, atol=1e-12)
 
 
 def test_several_outputs_have_an_axis_of_their_own():

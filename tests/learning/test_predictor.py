@@ -38,6 +38,7 @@ def test_mean_and_variance_from_the_definition(form, examples):
     variance = np.diag(dense_kernel(arch, test, gram)) - np.sum(cross * np.linalg.solve(covariance, cross), axis=0)
     np.testing.assert_allclose(found.variance, variance, atol=1e-11)
     np.testing.assert_allclose(fitted.kernel(features), dense_kernel(arch, xi, gram), atol=1e-11)
+    assert fitted.to_xarray()["order_parameter"].dims == ("path", "path_other")
 
 
 def test_prediction_in_pieces(monkeypatch):

@@ -251,3 +251,15 @@ def test_least_entropy_is_the_entropy_of_the_limit():
     arch, features, labels = small_problem((3, 2), variances=(0.7, 1.5, 1.2, 0.6), widths=(20, 15, 30))
     limit = gaussian_process(arch, features, labels, temperature=0.1)
     assert limit.entropy * 30 == pytest.approx(float(Action.of(arch, limit.problem, 0.1).least_entropy()), rel=1e-13)
+
+
+def test_continued_is_solve_on_the_same_data():
+    arch, features, labels = small_problem((2, 2))
+    near = solve(arch.replace(widths=12), features, labels, temperature=0.1)
+    found, alone = near.continued(widths=10, temperature=0.2), solve(arch, features, labels, temperature=0.2)
+    assert found.converged and found.architecture == arch and found.temperature == 0.2
+    np.testing.assert_allclose(found.order_parameter, alone.order_parameter, atol=1e-7)
+    assert near.continued().stats.evaluations == 1
+    assert not near.continued(widths=2, max_steps=1).converged
+    with pytest.raises(ValueError, match="method: got 'adam'; expected one of 'auto', 'newton'"):
+        near.continued(method="adam")

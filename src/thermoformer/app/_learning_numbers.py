@@ -27,11 +27,11 @@ from ..learning import (
 )
 from ._turn import learning_turn
 
-# Where the curve is solved, and where it is solved when every solution is dear.
+# Widths of the curve, and fewer of them if each solution is expensive.
 WIDTHS = (5, 10, 20, 50, 100, 300, 800, 2000)
 FEW_WIDTHS = (5, 20, 100, 500, 2000)
-# Operations of one Hessian above which it is: all of them then take longer than a slider may.
-DEAR = 6e7
+# Operations of one Hessian above which it is expensive: the whole curve would take too long for a slider.
+EXPENSIVE = 6e7
 # Gradient at which the solution shown counts as found, and a point of the curve: accuracies are the same there.
 TOLERANCE, CURVE_TOLERANCE = 1e-8, 1e-6
 # Operations of one Hessian up to which Newton's method is used.
@@ -255,14 +255,14 @@ class PictureWork:
 
 
 def widths_for(paths: int, examples: int) -> tuple[int, ...]:
-    """Where the curve is solved for so many paths and training examples.
+    """The widths at which the curve is solved, for a number of paths and of training examples.
 
     Example:
         >>> widths_for(4, 100) == WIDTHS, widths_for(9, 100)
         (True, (5, 20, 100, 500, 2000))
     """
     pairs = paths * (paths + 1) // 2
-    return WIDTHS if 2 * pairs * examples**2 * (examples + pairs) <= DEAR else FEW_WIDTHS
+    return WIDTHS if 2 * pairs * examples**2 * (examples + pairs) <= EXPENSIVE else FEW_WIDTHS
 
 
 class Search:

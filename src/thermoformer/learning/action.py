@@ -65,7 +65,7 @@ class Action(eqx.Module):
     """S(v) = E + S_a + Σ_l S_l of one network on one data set, at a whitened vector v, not divided by a width.
 
     Fields:
-        problem: the training data, made ready; None where the prior alone is asked for.
+        problem: the prepared training data; None if only the prior is needed.
         setting: widths, scales and temperature.
         layout: how v holds the order parameters.
     """

@@ -160,11 +160,11 @@ def _tokens(x: Any) -> np.ndarray:
 
 
 def _normalised(logits: Attention, causal: Any, hard: Any) -> Attention:
-    return _normalise(logits, true_or_false("causal", causal), true_or_false("hard", hard))
+    return _softmax(logits, true_or_false("causal", causal), true_or_false("hard", hard))
 
 
 @partial(jax.jit, static_argnames=("causal", "hard"))
-def _normalise(logits: Attention, causal: bool, hard: bool) -> Attention:
+def _softmax(logits: Attention, causal: bool, hard: bool) -> Attention:
     if causal:
         tokens = logits.shape[-1]
         logits = jnp.where(jnp.tril(jnp.ones((tokens, tokens), bool)), logits, -jnp.inf)

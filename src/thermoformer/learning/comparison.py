@@ -18,7 +18,8 @@ from .._validation import fail, labels_for, nonnegative_number, one_of, positive
 from .architecture import Architecture
 from .corrections import one_loop
 from .exact import sample_order_parameters
-from .paths import PathFeatures, check_new_examples, checked_labels
+from .kernels import check_new_examples, checked_labels
+from .paths import PathFeatures
 from .results import EXAMPLES, ROWS, PathSum, Posterior, Prediction
 from .saddle import ConvergenceError, gaussian_process, solve
 from .sampling import Report, SamplingWarning

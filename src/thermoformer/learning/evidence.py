@@ -14,8 +14,8 @@ import numpy as np
 from .._validation import fail, nonnegative_number, real_array, step_limit, true_or_false
 from .action import Action, Setting, limited_memory
 from .architecture import Architecture
-from .kernels import prepare
-from .paths import PathFeatures, checked_labels
+from .kernels import checked_labels, prepare
+from .paths import PathFeatures
 from .saddle import TOLERANCE, ConvergenceError, Solution, checked_solution, reason_for, search, solve
 from .scores import HeadScores, head_labels
 
@@ -126,8 +126,8 @@ def choose_by_evidence(
     variances of the layers where it attends: then σ1²..σL² and σa² are chosen each, and σ0² stays. Order parameters,
     ln τ and the logarithms of the variances are optimised together: at a saddle the total and the partial derivative
     of the evidence are the same. The search starts twice, from the Gaussian process and from the saddle at the first
-    τ, and goes on from the higher evidence: the first start alone may end where labels are all noise, though a network
-    that has learned explains them better. There may still be a higher maximum that neither search finds.
+    τ, and continues from the higher evidence: the first alone may end where labels are all noise, though a network that
+    has learned explains them better. There may still be a higher maximum that neither search finds.
 
     Arguments:
         temperature: where the search starts.

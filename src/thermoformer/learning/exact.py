@@ -20,8 +20,8 @@ from .._keys import KeyLike, as_key, numpy_generator
 from .._validation import fail, one_of, positive_number
 from .action import Action, Minimum, Setting
 from .architecture import Architecture, Layout
-from .kernels import Problem, null_energy, prepare
-from .paths import PathFeatures, checked_labels
+from .kernels import Problem, checked_labels, null_energy, prepare
+from .paths import PathFeatures
 from .results import (
     ROWS,
     NewExamples,
@@ -85,7 +85,7 @@ class OrderPosterior(Posterior):
     """Draws of the order parameters from the exact posterior at finite width.
 
     Fields, beside those of `Posterior`:
-        action: at finite width, with the training data made ready.
+        action: at finite width, with the prepared training data.
         vectors: the draws of the vector of Bartlett factors [chain, draw, parameter].
     """
 
@@ -108,7 +108,8 @@ class OrderPosterior(Posterior):
             for new in new_examples(self.architecture, features, self.problem)
         ]
         averages = np.concatenate(sums, axis=2) / counts[:, None, None, None]
-        return prediction_from_batches(*averages.transpose(1, 0, 2, 3), counts)
+        means, squares, variances = averages.transpose(1, 0, 2, 3)
+        return prediction_from_batches(means, squares, variances, counts)
 
     def predictor_draws(self, features: PathFeatures) -> np.ndarray:
         """mean_U of every draw for new examples, [chain, draw, example] (and output)."""
@@ -211,7 +212,7 @@ def sample_order_parameters(
     return OrderPosterior(arch, temperature, *mean_over_draws(grams), diagnostics, tree, action, vectors)
 
 
-def whitened_target(action: Action, key: jax.Array, chains: int) -> tuple[Target, jax.Array, Any]:
+def whitened_target(action: Action, key: jax.Array, chains: int) -> tuple[Target, np.ndarray, Any]:
     """The exact density in coordinates centred at its mode and whitened by its Hessian there.
 
     Also returns where chains start, and the potential and its gradient there, [chain]. The mode is searched from one
@@ -223,10 +224,9 @@ def whitened_target(action: Action, key: jax.Array, chains: int) -> tuple[Target
     if best.hessian is None:
         root = np.sqrt(2 / np.asarray(action.entropy_derivatives(jnp.asarray(best.vector))[2]))
     else:
-        root = _root(best.hessian / 2, action.setting)
-    offsets, slopes = (
-        np.stack(part) for part in zip(*((one.vector - best.vector, one.gradient) for one in found), strict=True)
-    )
+        root = _root(np.asarray(best.hessian) / 2, action.setting)
+    offsets = np.stack([one.vector - best.vector for one in found])
+    slopes = np.stack([one.gradient for one in found])
     diagonal = root.ndim == 1
     starts = offsets / root if diagonal else np.linalg.solve(root, offsets.T).T
     values = np.array([one.value for one in found]) / 2

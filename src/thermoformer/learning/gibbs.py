@@ -34,7 +34,7 @@ from .network import PathData, Weights, order_factor, path_vectors, readout_vect
 MOVES_PER_VECTOR = 3
 # The first interval of angles that a turn tries, in radians. A whole circle would be shrunk to less in most cases.
 FIRST_INTERVAL = 1.0
-# Random numbers that one turn may use. An interval shrinks to 2/3 and less on average: after so many tries it is 1e-11.
+# Random numbers that one turn may use. An interval shrinks to 2/3 and less on average: after 64 tries it is 1e-11.
 UNIFORMS_PER_TURN = 64
 
 
@@ -99,7 +99,7 @@ class GibbsSweep(eqx.Module):
     problem: Problem
 
     def __call__(self, key: Array, weights: Weights) -> Weights:
-        """The weights after one sweep; they have the posterior's law where those before it have."""
+        """The weights after one sweep, which leaves the posterior invariant."""
         arch = self.data.structure
         keys = jax.random.split(key, 3)
         # Blocks of V⁰, V^1..V^L, a.

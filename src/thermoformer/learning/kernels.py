@@ -1,12 +1,12 @@
 """The kernel K(U) + τI: its matrix, log-determinant and solves, in three exact forms (learning §2).
 
-*pairs*     C_ππ' is stored for every pair of paths; cheapest per evaluation where it fits.
+*pairs*     C_ππ' is stored for every pair of paths; cheapest per evaluation if it fits into memory.
 *features*  K = (ΞF)(ΞF)ᵀ with U = FFᵀ; nothing of size Π² P² is stored.
-*dual*      where Π·N0 < P: an orthogonal rotation of the examples, Ξ = Q T, leaves a problem of only Π·N0 examples,
+*dual*      for Π·N0 < P: an orthogonal rotation of the examples, Ξ = Q T, leaves a problem of only Π·N0 examples,
             and P − Π·N0 directions where the kernel is zero and (K + τI) is τ. This is the algebra of Woodbury's
             identity without its cancellation at small τ: K' = T U Tᵀ has the dual's size and the primal's accuracy.
 
-In front of each form the feature axis is cut to the rank of the stacked ξ, which changes no inner product.
+In the last two forms the feature axis is reduced to the rank of the stacked ξ, which changes no inner product.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, one_of, traced
-from .architecture import Architecture
+from .._validation import fail, instance, labels_for, one_of, traced
+from .architecture import Architecture, checked_architecture
 from .paths import PathFeatures
 
 FORMS = ("auto", "pairs", "features", "dual")
-# What stored pairs may take before the feature form is used instead, in bytes.
+# Bytes above which pairs are not stored.
 PAIR_MEMORY = 1_000_000_000
 # Up to this many paths pairs are kept in any case: they give the exact Hessian, and with it Newton's method.
 FEW_PATHS = 16
@@ -38,7 +38,7 @@ Number = Array | np.ndarray | float
 
 
 class Problem(eqx.Module):
-    """Training data made ready for repeated evaluations of K(U).
+    """Training data prepared for repeated evaluations of K(U).
 
     With D outputs a row is (output, example'), the output slowest; with one output rows are examples.
 
@@ -48,7 +48,7 @@ class Problem(eqx.Module):
             pairs are of (output, path).
         labels: rotated labels [row].
         examples: P, the number of examples before rotation.
-        rest: |y_⊥|², what of the labels lies where the kernel is zero.
+        rest: |y_⊥|², the part of the labels in directions where the kernel is zero.
         basis: orthonormal basis [feature, feature'] of the reduced feature axis, or None.
     """
 
@@ -75,6 +75,30 @@ class Problem(eqx.Module):
     def null_directions(self) -> int:
         """How many directions of the space of observations the kernel cannot reach, whatever U."""
         return self.observations - self.labels.shape[0]
+
+
+def checked_features(name: str, value: Any) -> PathFeatures:
+    """The value, if it is a PathFeatures."""
+    expected = "PathFeatures, as PathFeatures.from_attention or PathFeatures.from_attentioned_inputs makes them"
+    return instance(name, value, PathFeatures, expected)
+
+
+def checked_labels(arch: Any, features: Any, labels: Any) -> Any:
+    """Labels y [example], or [example, output]; features must have the paths of the architecture."""
+    checked_architecture(arch)
+    examples, paths, _ = checked_features("features", features).values.shape
+    if paths != arch.paths:
+        ways = f"the product of heads {arch.heads}" + (", each plus one for the skip" if arch.skip else "")
+        raise fail("features", f"{paths} paths", f"{arch.paths}, {ways}")
+    return labels_for("labels", labels, examples, arch.outputs)
+
+
+def check_new_examples(features: Any, paths: int, token_width: int, name: str = "features") -> None:
+    """New examples must have the paths and the token width of training."""
+    found = checked_features(name, features).values.shape[1:]
+    if found != (paths, token_width):
+        expected = f"{paths} paths of token width {token_width}, as in training"
+        raise fail(name, f"{found[0]} paths of token width {found[1]}", expected)
 
 
 def prepare(
@@ -106,7 +130,7 @@ def prepare(
         form = choose_form(examples, paths, width, arch.outputs)
     rotate = form == "dual" and width * paths < examples
     inner = choose_form(width * paths if rotate else examples, paths, width, arch.outputs) if form == "dual" else form
-    scale, y = feature_scales(arch, features.token_width), labels.reshape(examples, arch.outputs)
+    scale, y = feature_scales(arch, features.values.shape[2]), labels.reshape(examples, arch.outputs)
     return _prepared(features.values, y, scale, basis, rotate=rotate, pairs=inner == "pairs", form=form)
 
 
@@ -127,7 +151,7 @@ def choose_form(examples: int, paths: int, width: int, outputs: int = 1) -> str:
 
     Per value and gradient: a Cholesky factor and an inverse cost 2 P³ in either space; building K and contracting its
     gradient costs 4 P² per stored pair, or 4 P² Π N0 from features. Pairs of a small kernel live in cache; reading
-    them from memory is what makes them dear, so one pair counts as four products of a matrix multiplication.
+    them from memory is what costs, so one pair counts as four products of a matrix multiplication.
 
     Example:
         >>> choose_form(100, 4, 231), choose_form(600, 64, 192), choose_form(4000, 4, 231)

@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, instance, labels_for, layers_of_attention, one_of, places, real_array, true_or_false
-from .architecture import Architecture, checked_architecture
+from .._validation import layers_of_attention, one_of, places, real_array, true_or_false
 
 READOUTS = ("last", "first", "mean")
 
@@ -100,29 +99,6 @@ class PathFeatures(eqx.Module):
 
     def __repr__(self) -> str:
         return f"PathFeatures(examples={self.examples}, paths={self.paths}, token_width={self.token_width})"
-
-
-def checked_features(name: str, value: Any) -> PathFeatures:
-    """The value, if it is a PathFeatures."""
-    expected = "PathFeatures, as PathFeatures.from_attention or PathFeatures.from_attentioned_inputs makes them"
-    return instance(name, value, PathFeatures, expected)
-
-
-def checked_labels(arch: Architecture, features: PathFeatures, labels: Any) -> np.ndarray:
-    """Labels y [example], or [example, output]; features must have the paths of the architecture."""
-    checked_architecture(arch)
-    if checked_features("features", features).paths != arch.paths:
-        ways = f"the product of heads {arch.heads}" + (", each plus one for the skip" if arch.skip else "")
-        raise fail("features", f"{features.paths} paths", f"{arch.paths}, {ways}")
-    return labels_for("labels", labels, features.examples, arch.outputs)
-
-
-def check_new_examples(features: PathFeatures, paths: int, token_width: int, name: str = "features") -> None:
-    """New examples must have the paths and the token width of training."""
-    found = checked_features(name, features).values.shape[1:]
-    if found != (paths, token_width):
-        expected = f"{paths} paths of token width {token_width}, as in training"
-        raise fail(name, f"{found[0]} paths of token width {found[1]}", expected)
 
 
 def path_attention(

@@ -27,8 +27,17 @@ from .._validation import (
     traced,
 )
 from .architecture import Architecture, squeeze_output
-from .kernels import Problem, energy, feature_scales, kernel, kernel_between, prepare
-from .paths import PathFeatures, check_new_examples, checked_labels
+from .kernels import (
+    Problem,
+    check_new_examples,
+    checked_labels,
+    energy,
+    feature_scales,
+    kernel,
+    kernel_between,
+    prepare,
+)
+from .paths import PathFeatures
 from .sampling import Diagnostics, SamplerStats
 
 if TYPE_CHECKING:
@@ -228,9 +237,9 @@ def new_examples(arch: Architecture, features: PathFeatures, problem: Problem) -
 def _pieces(arch: Architecture, features: PathFeatures, problem: Problem, size: int) -> Iterator[tuple[Array, Any]]:
     """New examples, checked, in pieces of about CHUNK numbers, given the numbers per example; and their scale."""
     check_new_examples(features, arch.paths, problem.token_width)
-    scale, rows = feature_scales(arch, features.token_width), max(1, CHUNK // size)
-    for start in range(0, features.examples, rows):
-        yield features.values if rows >= features.examples else features.values[start : start + rows], scale
+    scale, rows, values = feature_scales(arch, problem.token_width), max(1, CHUNK // size), features.values
+    for start in range(0, len(values), rows):
+        yield values if rows >= len(values) else values[start : start + rows], scale
 
 
 @jax.jit

@@ -25,8 +25,8 @@ from .._validation import (
 )
 from .action import ROUNDING, Action, Minimum, hessian_operations, stationary, stationary_value
 from .architecture import Architecture
-from .kernels import PAIR_MEMORY, Problem, prepare, with_pairs
-from .paths import PathFeatures, checked_labels
+from .kernels import PAIR_MEMORY, Problem, checked_labels, prepare, with_pairs
+from .paths import PathFeatures
 from .results import ROWS, Predictor, singular_kernel
 
 if TYPE_CHECKING:

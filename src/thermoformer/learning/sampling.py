@@ -192,7 +192,7 @@ class Settings(NamedTuple):
 
 def run_nuts(
     potential: Callable[[Any], jax.Array],
-    observe: Callable[[Any], Any],
+    observe: Callable[[Any, Any], Any],
     start: Any,
     key: jax.Array,
     plan: Plan,
@@ -217,7 +217,7 @@ def run_nuts(
 
 
 def run_steps(
-    step: Callable[[jax.Array, Any], Any], observe: Callable[[Any], Any], start: Any, key: jax.Array, plan: Plan
+    step: Callable[[jax.Array, Any], Any], observe: Callable[[Any, Any], Any], start: Any, key: jax.Array, plan: Plan
 ) -> tuple[Any, SamplerStats]:
     """Any Markov chain: `step` (an equinox module, (key, state) → state) again and again; returns as `run_nuts`."""
     began = time.perf_counter()
@@ -249,7 +249,8 @@ def in_pieces(advance: Callable, state: Any, plan: Plan, name: str, began: float
         done += piece
     observed, info = jax.tree.map(lambda *pieces: np.concatenate(pieces, axis=1), *parts)
     seconds = time.perf_counter() - began
-    return observed, SamplerStats(*(info or (None,) * 3), evaluations, seconds, drawing, plan.warmup)
+    diverging, acceptance, steps = info or (None,) * 3
+    return observed, SamplerStats(diverging, acceptance, steps, evaluations, seconds, drawing, plan.warmup)
 
 
 def over_chains(one: Callable, arguments: Any, devices: int = 1) -> Any:

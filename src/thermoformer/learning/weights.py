@@ -26,7 +26,7 @@ from .action import Action
 from .architecture import Architecture, checked_architecture, squeeze_output
 from .exact import mode_crossings
 from .gibbs import GibbsSweep
-from .kernels import choose_form, feature_basis, prepare, reduced_data
+from .kernels import check_new_examples, checked_labels, choose_form, feature_basis, prepare, reduced_data
 from .network import (
     PathData,
     Weights,
@@ -37,7 +37,7 @@ from .network import (
     prior_weights,
     row_scales,
 )
-from .paths import READOUTS, PathFeatures, check_new_examples, checked_labels
+from .paths import READOUTS, PathFeatures
 from .results import (
     CHUNK,
     ROWS,
@@ -269,7 +269,7 @@ def sample_weights(
     x, layers = checked_tokens(arch, x, attention)
     keep, norm = true_or_false("keep_weights", keep_weights), true_or_false("layer_norm", layer_norm)
     plan = Plan.of(draws, chains, warmup, devices, progress)
-    run = _Run.of(arch, temperature, key, method, keep or norm, readout, memory_limit, plan)
+    run = _Run(arch, temperature, key, method, keep or norm, readout, memory_limit, plan)
     if norm:
         posterior = run.on_tokens(x, layers, labels)
     else:
@@ -312,7 +312,7 @@ def sample_weights_on_paths(
         (6,)
     """
     plan = Plan.of(draws, chains, warmup, devices, progress)
-    run = _Run.of(arch, temperature, key, method, keep_weights, readout, memory_limit, plan)
+    run = _Run(arch, temperature, key, method, keep_weights, readout, memory_limit, plan)
     posterior = run.on_paths(features, labels)
     warn_if_unmixed(posterior.diagnostics)
     return posterior
@@ -373,28 +373,21 @@ class _Run:
 
     arch: Architecture
     temperature: float
-    key: jax.Array
+    key: Any
     method: str
     keep_weights: bool
     readout: str
     memory_limit: float
     plan: Plan
 
-    @classmethod
-    def of(
-        cls, arch: Any, temperature: Any, key: Any, method: Any, keep: Any, readout: Any, limit: Any, plan: Plan
-    ) -> _Run:
-        """The run of a user's arguments."""
-        return cls(
-            checked_architecture(arch),
-            positive_number("temperature", temperature),
-            as_key(key),
-            one_of("method", method, METHODS),
-            true_or_false("keep_weights", keep),
-            one_of("readout", readout, READOUTS),
-            positive_number("memory_limit", limit),
-            plan,
-        )
+    def __post_init__(self) -> None:
+        checked_architecture(self.arch)
+        one_of("method", self.method, METHODS)
+        one_of("readout", self.readout, READOUTS)
+        checks = {"temperature": positive_number, "keep_weights": true_or_false, "memory_limit": positive_number}
+        for name, check in checks.items():
+            object.__setattr__(self, name, check(name, getattr(self, name)))  # the record is frozen once it is built
+        object.__setattr__(self, "key", as_key(self.key))
 
     def on_paths(self, features: PathFeatures, labels: Any) -> WeightPosterior:
         """The posterior from attentioned inputs."""
@@ -500,8 +493,8 @@ def path_data(
     width = features.token_width if basis is None else basis.shape[1]
     y, rotate = labels.reshape(features.examples, arch.outputs), width * features.paths < features.examples
     values, y = _reduced(features.values, y, 1 / math.sqrt(features.token_width), basis, rotate)
-    temperature, deviations = jnp.asarray(temperature, dtype=float), jnp.asarray(arch.deviations)
-    return PathData(values, y, temperature, deviations, arch.replace(variances=1.0)), basis
+    scales = jnp.asarray(temperature, dtype=float), jnp.asarray(arch.deviations)
+    return PathData(values, y, *scales, arch.replace(variances=1.0)), basis
 
 
 @partial(jax.jit, static_argnames="rotate")

@@ -238,7 +238,7 @@ def path_outputs(
     readout: str,
     precision: jax.lax.Precision = MATMUL_PRECISION,
 ) -> Array:
-    """f [example], or [example, output], summed over paths, or token by token where there are too many paths."""
+    """f [example], or [example, output], summed over paths, or token by token if there are too many paths."""
     if arch.paths * (x.shape[1] + x.shape[2]) > sum(value.size for value in weights.values):
         attention = attention_layers(x, queries, keys, precision)
         return network_output(weights, x, attention, readout, skip=arch.skip)

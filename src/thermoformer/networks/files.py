@@ -146,7 +146,7 @@ class TrainingState(NamedTuple):
         best: the weights with the lowest validation loss so far.
         losses: training loss of each step done.
         validation: rows (step, loss, accuracy), one per validation.
-        stopped: why it ended; empty while it goes on.
+        stopped: why it ended; empty while it is running.
     """
 
     step: int

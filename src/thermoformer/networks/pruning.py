@@ -18,8 +18,9 @@ from .._keys import KeyLike, as_key
 from .._validation import labels_for, one_of, positive_integer, sequence
 from ..learning.architecture import Architecture, checked_architecture
 from ..learning.evidence import evidence_scores
+from ..learning.kernels import checked_labels
 from ..learning.network import order_parameter_from_weights
-from ..learning.paths import PathFeatures, checked_labels
+from ..learning.paths import PathFeatures
 from ..learning.results import Prediction
 from ..learning.saddle import solve
 from ..learning.scores import HeadScores, different_heads, head_labels, head_scores, heads_kept

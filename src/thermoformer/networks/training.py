@@ -372,7 +372,7 @@ def initial_parameters(arch: Architecture, token_width: int, settings: TrainingS
 
 
 def _parameters_of(start: AttentionNetwork, arch: Architecture, token_width: int) -> Parameters:
-    """What is trained, from a network to go on from."""
+    """The parameters to train, from a network to continue from."""
     asked = arch.replace(variances=start.arch.variances)  # the variances play no role
     if start.arch != asked or start.token_width != token_width:
         got = f"heads {start.arch.heads}, widths {start.arch.widths}, tokens of width {start.token_width}"
@@ -382,13 +382,13 @@ def _parameters_of(start: AttentionNetwork, arch: Architecture, token_width: int
 
 
 def _divided(arch: Architecture, weights: Weights, queries: tuple[Array, ...], keys: tuple[Array, ...]) -> Parameters:
-    """What is trained, from the weights of learning §1."""
+    """The parameters to train, from the weights of learning §1."""
     parameters = Parameters(*_multiplied(arch, weights, -0.5), queries, keys)
     return jax.tree.map(lambda array: array.astype(jnp.float32), parameters)
 
 
 def _weights(arch: Architecture, parameters: Parameters) -> Weights:
-    """The weights of learning §1, from those that are trained."""
+    """The weights of learning §1, from the trained parameters."""
     return _multiplied(arch, Weights(*parameters[:3]), 0.5)
 
 
