@@ -26,8 +26,8 @@ os.environ.setdefault("THERMOFORMER_CACHE", str(ROOT / ".programs"))
 keep_programs()
 # A shape that is stretched by accident is an error here; read by JAX when it is first imported.
 os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
-# The shapes that the arithmetic declares are checked at every call. Rooms that meet users check their input themselves.
-install_import_hook([f"thermoformer.learning.{name}" for name in ("action", "kernels", "order")], "beartype.beartype")
+# The shapes that the arithmetic declares are checked at every call. Public functions check their input themselves.
+install_import_hook([f"thermoformer.learning.{name}" for name in ("action", "kernels")], "beartype.beartype")
 
 # Read once: tests may set it to folders of their own.
 DATA = os.environ.get("THERMOFORMER_DATA")
