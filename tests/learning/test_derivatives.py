@@ -145,19 +145,18 @@ def test_derivatives_of_the_correction_and_of_the_limit():
             arch, features, labels, order_parameter=corrected.saddle.order_parameter, temperature=temperature
         )
         predictions = [one.predict(features) for one in (corrected, limit, fixed)]
-        found = [
+        return [
             corrected.log_evidence,
             corrected.order_parameter,
             corrected.path_contributions(features),
             limit.log_evidence,
             [(one.mean, one.variance) for one in predictions],
         ]
-        return found, found
 
-    # One program for both: the derivatives, and the numbers themselves.
-    both = jax.jit(jax.jacfwd(numbers, has_aux=True))
-    found = both(np.asarray(0.2))[0]
-    expected = slope(lambda temperature: both(temperature)[1], np.asarray(0.2), np.asarray(1.0))
+    # One program for both: the numbers, and their derivatives.
+    both = jax.jit(lambda temperature: jax.jvp(numbers, (temperature,), (jnp.ones_like(temperature),)))
+    found = both(np.asarray(0.2))[1]
+    expected = slope(lambda temperature: both(temperature)[0], np.asarray(0.2), np.asarray(1.0))
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6 * np.abs(other).max(), rtol=0)
 

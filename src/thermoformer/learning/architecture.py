@@ -165,11 +165,11 @@ class Architecture:
         head_list = (heads,) if np.ndim(heads) == 0 else tuple(heads)  # type: ignore[arg-type]
         if not head_list:
             raise fail("heads", "no layers", "the number of heads of at least one layer")
-        layers = len(head_list)
+        checked_heads, layers = tuple(positive_integer("heads", head) for head in head_list), len(head_list)
         width_list = _broadcast("widths", widths, layers + 1, "N_1..N_L and N_a")
         variance_list = _broadcast("variances", variances, layers + 2, "σ0², σ1²..σL², σa²")
         self._set(
-            heads=tuple(positive_integer("heads", head) for head in head_list),
+            heads=checked_heads,
             widths=tuple(positive_integer("widths", width) for width in width_list),
             variances=tuple(positive_number("variances", variance) for variance in variance_list),
             outputs=positive_integer("outputs", outputs),
