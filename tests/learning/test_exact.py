@@ -18,7 +18,8 @@ from thermoformer.learning import (
     solve,
 )
 from thermoformer.learning.action import Action
-from thermoformer.learning.exact import prior_vectors
+from thermoformer.learning.exact import prior_vectors, whitened_target
+from thermoformer.learning.kernels import prepare
 
 # Sizes and draws are those of test_brute_force, whose compiled samplers serve here too.
 ARCH, FEATURES, LABELS = small_problem((2, 2), examples=10, token_width=4, widths=6)
@@ -137,6 +138,18 @@ def test_evidence_of_the_correction_against_an_average_over_the_prior(width):
     corrected = solve(arch, features, labels, temperature=0.1, correction="one-loop")
     assert abs(corrected.log_evidence - estimate) < 1 / width + 4 * error
     assert abs(corrected.saddle.log_evidence - estimate) > abs(corrected.log_evidence - estimate)
+
+
+@pytest.mark.parametrize("form", ["pairs", "features"])
+def test_chains_start_with_the_potential_and_gradient_of_the_target(form):
+    """They come from the search for the mode, in other coordinates."""
+    action = Action.at_finite_width(ARCH, prepare(ARCH, FEATURES, LABELS, form, 0.1), 0.1)
+    target, starts, (potentials, gradients) = whitened_target(action, jax.random.key(0), 2)
+    for start, potential, gradient in zip(starts, potentials, gradients, strict=True):
+        value, slope = jax.jit(jax.value_and_grad(target.__call__))(start)
+        assert float(value) == pytest.approx(float(potential), rel=1e-12)
+        np.testing.assert_allclose(gradient, slope, rtol=0, atol=1e-12)
+        assert 0 < np.abs(gradient).max() < 1e-3
 
 
 def test_kernel_forms_agree(posterior):
