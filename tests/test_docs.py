@@ -73,8 +73,8 @@ def two_paths() -> dict:
     from thermoformer.learning import Architecture, PathFeatures, choose_by_evidence, solve
 
     rng = np.random.default_rng(0)
-    features = PathFeatures.from_attentioned_inputs(rng.normal(size=(20, 2, 5)))
-    arch, labels = Architecture((2,), 10), np.sign(rng.normal(size=20))
+    features = PathFeatures.from_attentioned_inputs(rng.normal(size=(30, 2, 8)))
+    arch, labels = Architecture((2,), 10), np.sign(rng.normal(size=30))
     given = {"arch": arch, "features": features, "labels": labels}
     solution = solve(arch, features, labels, temperature=0.1)
     theory = {"solve": solve, "choose_by_evidence": choose_by_evidence, "solution": solution}

@@ -98,7 +98,7 @@ def tokens_file() -> bytes:
 
 
 def inputs_file() -> bytes:
-    xi = np.random.default_rng(3).normal(size=(31, 2, 12))
+    xi = np.random.default_rng(3).normal(size=(40, 2, 12))
     return npz_file(xi=xi, y=xi[:, 0, 0] > 0)
 
 

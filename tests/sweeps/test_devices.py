@@ -49,9 +49,9 @@ refused(lambda: Sweep(one, grid, folder()).run(devices=3), "devices: got 3; expe
 refused(lambda: Sweep(one, grid, folder()).run("processes", devices=2), "devices: got 2; expected none with")
 
 warnings.simplefilter("ignore")
-features = PathFeatures.from_attentioned_inputs(np.random.default_rng(0).normal(size=(8, 2, 3)))
+features = PathFeatures.from_attentioned_inputs(np.random.default_rng(0).normal(size=(8, 1, 3)))
 given = {"temperature": 0.1, "key": 0, "draws": 30, "warmup": 20, "chains": 4, "method": "gibbs"}
-problem = (Architecture((2,), 4), features, np.sign(np.arange(8) - 3.5))
+problem = (Architecture((1,), 4), features, np.sign(np.arange(8) - 3.5))
 first = sample_weights_on_paths(*problem, **given)
 second = sample_weights_on_paths(*problem, devices=2, **given)
 np.testing.assert_allclose(first.order_parameter, second.order_parameter, rtol=1e-12)

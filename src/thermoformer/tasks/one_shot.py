@@ -186,25 +186,25 @@ def one_shot_tokens(images: Any, label_ids: Any, task: OneShotTask) -> Array:
 def _draw(key: Array, number: Any, examples: int, classes: Any, drawings: Any, rotations: Any) -> OneShotDraw:
     """A program of its own, the same for all images: its random numbers take long to compile."""
     keys = jax.random.split(jax.random.fold_in(key, number), 8)
-
-    def whole(key: Array, below: Any) -> Array:
-        return jax.random.randint(key, (examples,), 0, below, jnp.int32)
-
-    first_class = whole(keys[0], classes)
-    second_class = (first_class + 1 + whole(keys[1], classes - 1)) % classes  # any class but the first
-    supports = whole(keys[2], drawings), whole(keys[3], drawings)
-    turns = tuple(whole(key, rotations) for key in jax.random.split(keys[4]))
-    second_asked = whole(keys[5], 2) == 1
+    # All whole numbers in one call, which compiles once and not eight times.
+    turn_keys = jax.random.split(keys[4])
+    below = [classes, classes - 1, drawings, drawings, rotations, rotations, 2, drawings - 1]
+    chosen_keys = jnp.concatenate([keys[:4], turn_keys, keys[5:6], keys[7:8]])
+    first_class, other_class, *supports, first_turn, second_turn, second, other = jax.vmap(
+        lambda key, below: jax.random.randint(key, (examples,), 0, below, jnp.int32)
+    )(chosen_keys, jnp.asarray(below))
+    second_class = (first_class + 1 + other_class) % classes  # any class but the first
+    second_asked = second == 1
     # Exactly half of the labels are +1, one more or less where the number is odd.
     plus = jax.random.permutation(keys[6], jnp.arange(examples) % 2).astype(jnp.int32) == 1
     asked_drawing = jnp.where(second_asked, supports[1], supports[0])
-    other_drawing = (asked_drawing + 1 + whole(keys[7], drawings - 1)) % drawings  # never the support image itself
+    other_drawing = (asked_drawing + 1 + other) % drawings  # never the support image itself
     # The query's class has label 1 where the target is +1, so the second image has it where both or neither hold.
     second_label = (plus == second_asked).astype(jnp.int32)
     return OneShotDraw(
         jnp.stack([first_class, second_class, jnp.where(second_asked, second_class, first_class)], axis=1),
         jnp.stack([*supports, other_drawing], axis=1),
-        jnp.stack([*turns, jnp.where(second_asked, turns[1], turns[0])], axis=1),
+        jnp.stack([first_turn, second_turn, jnp.where(second_asked, second_turn, first_turn)], axis=1),
         jnp.stack([1 - second_label, second_label, jnp.full_like(second_label, _QUERY)], axis=1),
         jnp.where(plus, 1.0, -1.0).astype(jnp.float32),
     )
