@@ -1,12 +1,14 @@
 """How long a fresh process takes, compilation included: without kept programs, with an empty and with a full folder.
 
-Each line is the median over fresh processes; ratios are against the first column of the same run.
+Each line is the median over fresh processes; ratios are against the first column of the same run. With
+`--before FOLDER` the source in that folder, such as `src` of an earlier version, runs without kept programs as well.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -23,7 +25,9 @@ random = np.random.default_rng(0)
 features = PathFeatures.from_attentioned_inputs(random.normal(size=(20, 4, 5)))
 given = (Architecture((2, 2), 10), features, np.sign(random.normal(size=20)))
 """
+README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 PROGRAMS = {
+    "the first lines of the README": ["-c", re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)[0]],
     "solve and predict, 20 examples": [
         "-c",
         THEORY + "solve(*given, temperature=0.1).predict(features).mean",
@@ -40,39 +44,43 @@ PROGRAMS = {
         *("-m", "thermoformer", "lyapunov", "paper"),
         *("--beta", "1.27", "--steps", "2000", "--transient", "1000"),
     ],
+    "thermoformer demo": ["-m", "thermoformer", "demo"],
 }
 
 
-def seconds(command: list[str], folder: Path, cache: str) -> float:
+def seconds(command: list[str], cache: str, source: Path | None = None) -> float:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    began = time.perf_counter()
-    subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env=environment | {"THERMOFORMER_CACHE": cache},
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
-    return time.perf_counter() - began
+    environment |= {"THERMOFORMER_CACHE": cache} | ({} if source is None else {"PYTHONPATH": str(source)})
+    with tempfile.TemporaryDirectory() as folder:
+        random = np.random.default_rng(0)
+        arrays = {"xi": random.normal(size=(100, 4, 5)), "y": np.sign(random.normal(size=100))}
+        np.savez(Path(folder) / "arrays.npz", **arrays)
+        began = time.perf_counter()
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.run([sys.executable, *command], cwd=folder, env=environment, check=True, **quiet)
+        return time.perf_counter() - began
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
-    repeats = parser.parse_args().repeats
-    print(f"{'seconds':38s} {'off':>7s} {'empty':>7s} {'full':>7s} {'full / off':>11s}")
-    with tempfile.TemporaryDirectory() as name:
-        folder, random = Path(name), np.random.default_rng(0)
-        np.savez(folder / "arrays.npz", xi=random.normal(size=(100, 4, 5)), y=np.sign(random.normal(size=100)))
-        for title, command in PROGRAMS.items():
-            found = []
-            for kind in ("off", "empty", "full"):
-                caches = ["0" if kind == "off" else str(folder / f"cache{number}") for number in range(repeats)]
-                caches = [f"{cache} {title}" if kind != "off" else cache for cache in caches]
-                found.append(statistics.median(seconds(command, folder, cache) for cache in caches))
-            print(
-                f"{title:38s} {found[0]:7.2f} {found[1]:7.2f} {found[2]:7.2f} {found[2] / found[0]:11.2f}", flush=True
+    parser.add_argument("--before", type=Path, help="source folder of an earlier version")
+    options = parser.parse_args()
+    before = [] if options.before is None else [f"{'before':>7s} {'off / before':>13s}"]
+    print(f"{'seconds':38s} {'off':>7s} {'empty':>7s} {'full':>7s} {'full / off':>11s}", *before)
+    for title, command in PROGRAMS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            caches = [f"{folder}/{number}" for number in range(options.repeats)]
+            off, empty, full = (
+                statistics.median(seconds(command, cache) for cache in kind)
+                for kind in (["0"] * options.repeats, caches, caches)
             )
+        row = f"{title:38s} {off:7.2f} {empty:7.2f} {full:7.2f} {full / off:11.2f}"
+        if options.before is not None:
+            source = options.before.resolve()
+            earlier = statistics.median(seconds(command, "0", source) for _ in range(options.repeats))
+            row += f" {earlier:7.2f} {off / earlier:13.2f}"
+        print(row, flush=True)
 
 
 if __name__ == "__main__":

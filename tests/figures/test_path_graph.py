@@ -96,7 +96,7 @@ def test_words_do_not_overlap_and_are_inside_the_figure(heads, skip, even, grid)
     ax = figures.figure_grid(2, 3, size=(5.0, 3.8))[1][0, 2] if grid else None
     ax = figures.path_graph(arch, np.diag(weights), names, ax)
     figure = ax.figure
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     texts = [*ax.texts, *ax.get_legend().get_texts()]
     boxes = {text: text.get_window_extent() for text in texts}
     for one, other in combinations(texts, 2):
