@@ -161,7 +161,9 @@ class MeanField(Map):
             >>> model.step(model.token()).A.shape
             (2, 3)
         """
-        A, _ = self.look(window)
+        return self._moved(window, self.look(window)[0])
+
+    def _moved(self, window: Window, A: np.ndarray) -> Window:
         kept = numpy_for(A, window.A).concatenate([A[None], window.A])[: self.context]
         first = window.first if len(window.A) < self.context - 1 else None
         return Window(kept, numpy_for(window.positions).roll(window.positions, 1, axis=0), first)
@@ -188,16 +190,14 @@ class MeanField(Map):
             found[role] = share * semantic + self.epsilon * positional
         return found
 
-    def settled(self, state: Window) -> tuple[Window, int]:
-        """The window when it is full of the map's own tokens, and the steps to it."""
-        steps = 0
-        while self.growing(state):
-            state, steps = self.step(state), steps + 1
-        return state, steps
-
-    def growing(self, state: Any) -> bool:
-        """Whether a window is not yet full of the map's own tokens."""
-        return len(_checked_window(state, self.context, self.features.count).A) < self.context
+    def settled(self, state: Window, most: float = np.inf) -> tuple[Window, list[Any]]:
+        """The window when it is full of the map's own tokens, or after `most` steps, and a record of each step."""
+        early, sizes = [], (self.context, self.features.count)
+        while len(_checked_window(state, *sizes).A) < self.context and len(early) < most:
+            A, overlaps = self.look(state)
+            early.append((A, *overlaps.values()))
+            state = self._moved(state, A)
+        return state, early
 
     def lanes(self, values: Mapping[str, Array], state: Window) -> _WindowLanes:
         """Copies of the model side by side, for windows at the positions of a given one."""
@@ -326,7 +326,7 @@ class _WindowLanes(Lanes[_WindowState]):
         return self.in_order(state, state.attention)
 
     def at(self, coordinates: Float[Array, "coordinate lane"]) -> _WindowState:
-        return self.start(coordinates.reshape(self.context, -1, coordinates.shape[-1]))
+        return self.start(jnp.asarray(coordinates.reshape(self.context, -1, coordinates.shape[-1])))
 
     def columns(self, state: _WindowState, vectors: Float[Array, "vector coordinate"]) -> Array:
         """Vectors whose tokens are in order, oldest first, with the entries of each token put in its slot."""
@@ -338,10 +338,6 @@ class _WindowLanes(Lanes[_WindowState]):
         """Entries by slot, put in the order of the tokens, oldest first."""
         order = lax.rem(state.slot + jnp.arange(self.context), self.context)
         return column[order].reshape(-1, column.shape[-1])
-
-    def returns_count(self, steps: Int[Array, ""]) -> Array:
-        """Positions are part of the state: only whole periods of theirs count."""
-        return lax.rem(steps, jnp.asarray(self.phases, steps.dtype)) == 0
 
     def change(self, before: _WindowState, after: _WindowState) -> Float[Array, " lane"]:
         """The new token against the one whose slot it takes, which has the same position."""
