@@ -25,7 +25,7 @@ from jaxtyping import Array
 
 from .. import _validation as check
 from .._validation import fail, numbers, numpy_for, pair_of_numbers, positive_integer, real_array, traced
-from .maps import Lanes, Map, rounded_up
+from .maps import Lanes, Map, as_one_program, rounded_up
 from .tangents import UNROLLED, Exponents, orthonormalise
 
 # Bytes of one batch, tangent vectors and densities included: on a CPU what stays in a core's cache.
@@ -404,7 +404,7 @@ def _run_batch(
 
         alignment = min(int(ALIGNMENT_SHARE * plan.steps), LONGEST_ALIGNMENT) // every if vectors else 0
         aligns_before = alignment * every <= plan.transient
-        for steps in _shares(plan.transient - aligns_before * alignment * every, plan.pieces):
+        for steps in _shares(plan.transient - aligns_before * alignment * every, 1 if traced(state) else plan.pieces):
             clock.tick("transient")
             state, *_ = walk_on(state, steps)
         *sums, columns = _begin(lanes, state, (*recorders, exponents)) if plan.steps else (None,)
@@ -417,17 +417,23 @@ def _run_batch(
             clock.tick("orbit")
             early = sums if number == plan.blocks // 2 else early
             state, sums, columns, growth = walk_on(state, some, recorders, sums, columns)
-            blocks.append(numbers(growth))
+            blocks.append(growth)
         values = {} if plan.returns is None else plan.returns.find(lanes, state, walk_on)
-        sums, early, last = numbers((sums, early, state))
-        for one, part, first in zip(recorders, sums, early, strict=True):
-            values |= one.result(part, sum(turns) * every, first, sum(turns[: plan.blocks // 2]) * every)
-        values["finite"] = finite_lanes(last)
-        for name in {"lowest", "highest"} & values.keys():
-            values["finite"] = values["finite"] & numpy_for(values[name]).isfinite(values[name]).all(1)
-        if exponents is not None:
-            values |= exponents.result(blocks, sum(turns), values["finite"])
-        return values | {"finals": model.states(lanes, last)}
+        sums, early, blocks, state = numbers((sums, early, blocks, state))
+        steps, first = sum(turns) * every, sum(turns[: plan.blocks // 2]) * every
+        values |= _results(recorders, exponents, sums, early, blocks, state, steps, first)
+        return values | {"finals": model.states(lanes, state)}
+
+
+@as_one_program
+def _results(recorders: Any, exponents: Any, sums: Any, early: Any, blocks: Any, state: Any, steps: int, first: int):
+    """Numbers by name, [lane, ...], from the sums over all steps and over the first ones, and from the last state."""
+    values = {"finite": finite_lanes(state)}
+    for recorder, whole, part in zip(recorders, sums, early, strict=True):
+        values |= recorder.result(whole, steps, part, first)
+    for name in {"lowest", "highest"} & values.keys():
+        values["finite"] = values["finite"] & numpy_for(values[name]).isfinite(values[name]).all(1)
+    return values if exponents is None else values | exponents.result(blocks, steps, values["finite"])
 
 
 def _shares(total: int, parts: int) -> list[int]:

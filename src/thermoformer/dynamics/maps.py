@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _precision  # noqa: F401  (float64 before the first array)
-from .._validation import fail, numbers, numpy_for, one_number, real_array
+from .._validation import fail, numbers, numpy_for, one_number, real_array, traced
 
 State = TypeVar("State")
 
@@ -52,6 +52,17 @@ def pytree(*static: str) -> Callable[[type[State]], type[State]]:
         return cls
 
     return register
+
+
+def as_one_program(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, compiled as a whole for traced values: run by themselves, all of its operations would compile."""
+    compiled = eqx.filter_jit(function)
+
+    @functools.wraps(function)
+    def call(*given: Any) -> Any:
+        return (compiled if traced(given) else function)(*given)
+
+    return call
 
 
 # A state, the state one step later, and the Jacobian of this step [from coordinate, coordinate, lane].

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 from .. import _validation as check
 from .._validation import fail, numbers, numpy_for, one_number, positive_integer, real_array, traced
 from .features import ROLES, Features, share_of_positions
-from .maps import Lanes, Map, check_names, pytree, sum_of_products
+from .maps import Lanes, Map, as_one_program, check_names, pytree, sum_of_products
 
 # The usual context is 2^bits, so a small file with many positional bits can ask for any size.
 LARGEST_CONTEXT = 2**16
@@ -168,6 +168,7 @@ class MeanField(Map):
         first = window.first if len(window.A) < self.context - 1 else None
         return Window(kept, numpy_for(window.positions).roll(window.positions, 1, axis=0), first)
 
+    @as_one_program
     def look(self, window: Window) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """A' of a window, and the overlaps of its newest token by role: o [feature], others [head, feature]."""
         tokens = self.overlaps(window.A, window.positions[: len(window.A)])
@@ -195,7 +196,7 @@ class MeanField(Map):
         early, sizes = [], (self.context, self.features.count)
         while len(_checked_window(state, *sizes).A) < self.context and len(early) < most:
             A, overlaps = self.look(state)
-            early.append((A, *overlaps.values()))
+            early.append((A, *(overlaps[role] for role in ROLES)))
             state = self._moved(state, A)
         return state, early
 
@@ -229,6 +230,7 @@ class MeanField(Map):
         windows = [state.A[::-1] for state in states]
         return lanes.start(jnp.asarray(numpy_for(windows).stack(windows, axis=-1)))
 
+    @as_one_program
     def states(self, lanes: Any, lane_state: _WindowState) -> list[Window]:
         """The windows of all lanes."""
         slot, attention, positions = numbers((lane_state.slot, lane_state.attention, lanes.positions))

@@ -45,7 +45,7 @@ class Exponents(eqx.Module):
         """Tangent vectors at a state, [vector, *coordinates, lane]."""
         return lanes.columns(state, self.frame)
 
-    def result(self, blocks: Sequence[tuple[Any, Any]], turns: int, finite: np.ndarray) -> dict[str, np.ndarray]:
+    def result(self, blocks: Sequence[tuple[Any, Any]], steps: int, finite: np.ndarray) -> dict[str, np.ndarray]:
         """`exponents`, standard `errors`, shares `lost` to rounding [lane, exponent]; `blocks` [lane, block, exponent].
 
         They come from the growth of each block of steps, as `engine.walk` gives it. The largest exponent is first; they
@@ -53,8 +53,8 @@ class Exponents(eqx.Module):
         """
         xp = numpy_for(blocks)
         # By the mean length of a block, so that the mean over blocks is that over all steps.
-        means = [growth * len(blocks) / (turns * self.every) for growth, _ in blocks]
-        lost = xp.stack([counts for _, counts in blocks]).sum(axis=0) / turns
+        means = [growth * len(blocks) / steps for growth, _ in blocks]
+        lost = xp.stack([counts for _, counts in blocks]).sum(axis=0) / (steps // self.every)
         means, lost = largest_first(xp.stack(means).transpose(2, 0, 1), lost.T)
         bounded = xp.where(finite[:, None, None], means, np.nan)
         exponents, count = bounded.mean(axis=1), len(blocks)
