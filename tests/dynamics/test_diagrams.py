@@ -102,7 +102,8 @@ def test_several_starts_and_hysteresis(start):
     np.testing.assert_allclose(up.values[~(np.abs(fields) < 0.42)], down.values[~(np.abs(fields) < 0.42)], atol=1e-6)
     model = paper()
     other = model.window(np.full((4, 3), 0.1), start.positions)
-    found = orbit_diagram(model, [start, other], "beta", [1.2, 1.5], steps=100, transient=100, bins=8)
+    given = {"steps": 100, "transient": 100, "bins": 8, "limits": (-1.0, 1.0)}
+    found = orbit_diagram(model, [start, other], "beta", [1.2, 1.5], **given)
     assert found.sizes["start"] == 2 and found.density.dims == ("start", "beta", "value")
     with pytest.raises(ValueError, match="state: got 2 starts; expected one"):
         orbit_diagram(model, [start, other], "beta", [1.2, 1.5], follow="up", steps=100, transient=100)
