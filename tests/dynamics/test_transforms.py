@@ -25,9 +25,9 @@ def _step(numbers):
 
 
 def _grown(numbers):
-    """From one token, through the growing window and some steps of the full one."""
+    """From one token, through the growing window and steps of the full one, of which some are kept and some are not."""
     model = MODEL.replace(**dict(zip(MODEL.parameters, numbers, strict=True)))
-    return orbit(model, model.token(), steps=8, transient=2).m_o[-1]
+    return orbit(model, model.token(), steps=5, transient=5).m_o[-1]
 
 
 @pytest.fixture(scope="module")

@@ -145,7 +145,7 @@ class _Root(NamedTuple):
         """The cycle with all of its multipliers."""
         state, jacobians = self.lanes.at(self.x[:, None]), []
         for _ in range(self.period):
-            state, _, jacobian, _ = _followed(self.lanes, state, jnp.asarray(1))
+            state, _, jacobian, _ = _followed(self.lanes, state, np.int64(1))
             jacobians.append(np.asarray(jacobian))
         multipliers, exponents = _multipliers(np.stack(jacobians))
         return Cycle(self.state, self.period, multipliers, self.error, exponents)
@@ -157,7 +157,7 @@ def _root(model: Map, state: Any, period: int, *, isolated: bool = True) -> _Roo
     lanes, lane_state = model.in_lanes([model.settled(state)[0]])
     if period % lanes.phases:
         raise fail("period", period, "a multiple of the period of the positions")
-    x = np.asarray(_followed(lanes, lane_state, jnp.asarray(0))[1])
+    x = np.asarray(_followed(lanes, lane_state, np.int64(0))[1])
     before, error, jacobian, one = np.inf, np.inf, np.eye(len(x)), np.eye(len(x))
     for _ in range(NEWTON_STEPS):
         there, jacobian, size = _return(lanes, x, period)
@@ -272,12 +272,12 @@ def _shorter_period(lanes: Lanes, x: np.ndarray, period: int, jacobian: Any, rou
 
 def _return(lanes: Lanes, x: np.ndarray, period: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Coordinates one period later, the Jacobian [coordinate, from coordinate], and the largest coordinate between."""
-    _, there, jacobian, size = _followed(lanes, lanes.at(x[:, None]), jnp.asarray(period))
+    _, there, jacobian, size = _followed(lanes, lanes.at(x[:, None]), np.int64(period))
     return np.asarray(there), np.asarray(jacobian), float(size)
 
 
 @eqx.filter_jit
-def _followed(lanes: Lanes, state: Any, steps: Array) -> tuple[Any, Array, Array, Array]:
+def _followed(lanes: Lanes, state: Any, steps: Any) -> tuple[Any, Array, Array, Array]:
     """The state some steps later, its coordinates, their Jacobian, and the largest coordinate between."""
 
     def one(_: Array, carry: Any) -> Any:

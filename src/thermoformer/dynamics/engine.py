@@ -187,7 +187,7 @@ class Returns(Recorder):
 
         # The search and the confirmation, and those of other periods, share one compiled program.
         def follow(state: Any, candidate: np.ndarray, steps: int) -> Any:
-            one = Returns(0, self.tolerance, jnp.asarray(candidate), jnp.asarray(steps // 2))
+            one = Returns(0, self.tolerance, candidate, np.int64(steps // 2))
             state, (sums,), *_ = walk(state, steps, (one,), _begin(lanes, state, (one,)))
             return state, jax.device_get(sums)
 
@@ -463,17 +463,18 @@ def walk(
     A turn is `every` steps, after which tangent vectors `columns` are orthonormalised. The growth is the sum of its
     logarithms, and how often rounding was all that was left, [vector, lane] each.
     """
-    growth = None if columns is None else (jnp.asarray(np.zeros((columns.shape[0], columns.shape[-1]))),) * 2
+    growth = None if columns is None else (np.zeros((columns.shape[0], columns.shape[-1])),) * 2
     carry = (state, tuple(sums), columns, growth)
     for done in range(0, turns, at_once):
         listen()
-        some = jnp.asarray(min(at_once, turns - done))
+        some = min(at_once, turns - done)
+        some = some if traced(lanes, carry) else np.int64(some)  # derivatives need a number that programs know
         carry = jax.block_until_ready(run(lanes, tuple(recorders), every, carry, some))
     return carry
 
 
 @eqx.filter_jit
-def run(lanes: Lanes, recorders: tuple[Recorder, ...], every: int, carry: Any, turns: int | Array) -> Any:
+def run(lanes: Lanes, recorders: tuple[Recorder, ...], every: int, carry: Any, turns: Any) -> Any:
     """Some turns of `walk` in one program; their number is an argument of it."""
     state, sums, columns, growth = carry
     tangent = columns is not None
@@ -521,14 +522,14 @@ def kept_rows(step: Callable[..., Any], lanes: Lanes, carry: Any, steps: int, at
     for done in range(0, steps, at_once):
         some = min(at_once, steps - done)
         # Orbits of several lengths share one program. Derivatives need a number of steps that is known to it.
-        sizes = (some, some) if traced(lanes, carry) else (rounded_up(some), jnp.asarray(some))
+        sizes = (some, some) if traced(lanes, carry) else (rounded_up(some), np.int64(some))
         carry, rows = _rows(step, lanes, carry, *sizes)
         pieces.append([numbers(column)[:some, ..., 0] for column in rows])
     return carry, [numpy_for(column).concatenate(column) for column in zip(*pieces, strict=True)]
 
 
 @eqx.filter_jit
-def _rows(step: Callable[..., Any], lanes: Lanes, carry: Any, size: int, steps: int | Array) -> Any:
+def _rows(step: Callable[..., Any], lanes: Lanes, carry: Any, size: int, steps: Any) -> Any:
     """The last carry, and room for `size` rows in which those of the steps are first."""
     shapes = jax.eval_shape(lambda: step(lanes, carry)[1])
     room = jax.tree.map(lambda row: jnp.zeros((size, *row.shape), row.dtype), shapes)

@@ -160,7 +160,7 @@ class Map(abc.ABC):
             if vector.shape != (self.dimension,):
                 expected = f"[{self.dimension}], one entry per coordinate ({', '.join(self.observables)})"
                 raise fail("state", f"shape {vector.shape}", expected)
-        return jnp.asarray(numpy_for(vectors).stack(vectors, axis=-1))
+        return jnp.asarray(numpy_for(vectors).stack(vectors, axis=-1), float)
 
     def states(self, lanes: Lanes, lane_state: Any) -> list[Any]:
         """The states of all lanes."""
@@ -175,8 +175,8 @@ class Map(abc.ABC):
         """
         values = {}
         for name, value in {**self.parameters, **(parameters or {})}.items():
-            xp = numpy_for(value)
-            values[name] = place(jnp.asarray(xp.broadcast_to(xp.asarray(value, np.float64), (len(states),))))
+            # Without a type, `asarray` would compile a program for every shape.
+            values[name] = place(jnp.asarray(numpy_for(value).broadcast_to(value, (len(states),)), jnp.float64))
         lanes = self.lanes(values, states[0])
         return lanes, jax.tree.map(place, self.start(lanes, states))
 

@@ -212,10 +212,10 @@ class MeanField(Map):
         reads_positions = traced(values["epsilon"]) or bool(np.asarray(values["epsilon"]).any())
         return _WindowLanes(
             **values,
-            signs=jnp.asarray(self.features.signs),
-            weights={role: jnp.asarray(self.features.weights[role]) for role in ROLES},
-            biases={role: jnp.asarray(part) for role, part in parts.items()},
-            positions=jnp.asarray(positions),
+            signs=jnp.asarray(self.features.signs, float),
+            weights={role: jnp.asarray(self.features.weights[role], float) for role in ROLES},
+            biases={role: jnp.asarray(part, float) for role, part in parts.items()},
+            positions=jnp.asarray(positions, float),
             phases=phases if reads_positions else 1,
             observed=self.observed,
         )
@@ -228,7 +228,7 @@ class MeanField(Map):
             if known and not np.array_equal(_checked_window(state, *sizes).positions, positions):
                 raise fail("state", "windows at different positions", "equal positions in all windows of one call")
         windows = [state.A[::-1] for state in states]
-        return lanes.start(jnp.asarray(numpy_for(windows).stack(windows, axis=-1)))
+        return lanes.start(jnp.asarray(numpy_for(windows).stack(windows, axis=-1), float))
 
     @as_one_program
     def states(self, lanes: Any, lane_state: _WindowState) -> list[Window]:
@@ -328,7 +328,7 @@ class _WindowLanes(Lanes[_WindowState]):
         return self.in_order(state, state.attention)
 
     def at(self, coordinates: Float[Array, "coordinate lane"]) -> _WindowState:
-        return self.start(jnp.asarray(coordinates.reshape(self.context, -1, coordinates.shape[-1])))
+        return self.start(coordinates.reshape(self.context, -1, coordinates.shape[-1]))
 
     def columns(self, state: _WindowState, vectors: Float[Array, "vector coordinate"]) -> Array:
         """Vectors whose tokens are in order, oldest first, with the entries of each token put in its slot."""

@@ -73,7 +73,7 @@ def exponents_of(dimension: int, k: Any = None, every: Any = None, *, quick: boo
     usual = 1 if count <= UNROLLED else int(np.clip(dimension // 6, 1, 16))
     usual = max(4, usual) if quick and count > 4 else usual
     every = usual if every is None else positive_integer("every", every)
-    return Exponents(jnp.asarray(random_frame(count, dimension)), every)
+    return Exponents(jnp.asarray(random_frame(count, dimension), float), every)
 
 
 def random_frame(count: int, dimension: int) -> Float[np.ndarray, "vector coordinate"]:
