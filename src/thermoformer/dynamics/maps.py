@@ -101,9 +101,9 @@ class Lanes(eqx.Module, Generic[State]):
         """Where a state is, in an order that does not depend on the step."""
         return state  # type: ignore[return-value]
 
-    def at(self, coordinates: Float[Array, "coordinate lane"]) -> State:
-        """The state with these coordinates, at the positions where the lanes began."""
-        return coordinates  # type: ignore[return-value]
+    def at(self, coordinates: Any) -> State:
+        """The state with these coordinates [coordinate, lane], at the positions where the lanes began."""
+        return coordinates
 
     def columns(self, state: Any, vectors: Float[Array, "vector coordinate"]) -> Array:
         """Tangent vectors at a state, the same in all lanes, as `push` takes them; the inverse of `in_order`."""

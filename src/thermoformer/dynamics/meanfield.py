@@ -327,7 +327,7 @@ class _WindowLanes(Lanes[_WindowState]):
     def coordinates(self, state: _WindowState) -> Float[Array, "coordinate lane"]:
         return self.in_order(state, state.attention)
 
-    def at(self, coordinates: Float[Array, "coordinate lane"]) -> _WindowState:
+    def at(self, coordinates: Any) -> _WindowState:
         return self.start(coordinates.reshape(self.context, -1, coordinates.shape[-1]))
 
     def columns(self, state: _WindowState, vectors: Float[Array, "vector coordinate"]) -> Array:
