@@ -94,9 +94,9 @@ def test_the_definition_step_by_step(features, heads, context):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("bits", [3, 6, 9])
-def test_one_step_has_the_exact_law(form, bits):
-    features = Features.segments(3, features=2, key=bits)
+@pytest.mark.parametrize(("bits", "key"), [(3, 3), (9, 6), (9, 9)])
+def test_one_step_has_the_exact_law(form, bits, key):
+    features = Features.segments(3, features=2, key=key)
     network = FiniteNetwork(features, beta=0.6, gamma=3.0, epsilon=0.1, bits=bits)
     copies = 20_000
     found = network.run(2, copies=copies, key=1, form=form)
@@ -220,7 +220,9 @@ def test_starts_by_bit_and_by_column():
 
 
 def test_steps_of_one():
-    assert paper(9).run(1, uniforms=np.zeros((1, 9))).A.shape == (1, 1, 3)
+    # Sizes of the definition above.
+    network = FiniteNetwork(Features.random(12, 2, key=1), beta=1.5, gamma=20.0, epsilon=0.1, context=3)
+    assert network.run(1, copies=2, uniforms=np.zeros((2, 9, 12))).A.shape == (2, 1, 2)
     assert paper(BITS).run(1, copies=FEW).m_v.shape == (FEW, 1, 3)
 
 

@@ -26,7 +26,7 @@ def _step(numbers):
 
 def _grown(numbers):
     """From one token, through the growing window and steps of the full one, of which some are kept and some are not."""
-    model = MODEL.replace(**dict(zip(MODEL.parameters, numbers, strict=True)))
+    model = MeanField(MODEL.features, *numbers, context=2)
     return orbit(model, model.token(), steps=5, transient=5).m_o[-1]
 
 

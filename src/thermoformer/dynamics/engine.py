@@ -465,10 +465,11 @@ def walk(
     """
     growth = None if columns is None else (np.zeros((columns.shape[0], columns.shape[-1])),) * 2
     carry = (state, tuple(sums), columns, growth)
+    differentiable = traced(lanes, state) and not recorders and columns is None  # if programs know the number of turns
     for done in range(0, turns, at_once):
         listen()
         some = min(at_once, turns - done)
-        some = some if traced(lanes, carry) else np.int64(some)  # derivatives need a number that programs know
+        some = some if differentiable else np.int64(some)
         carry = jax.block_until_ready(run(lanes, tuple(recorders), every, carry, some))
     return carry
 

@@ -202,7 +202,7 @@ class FiniteNetwork:
             raise fail("uniforms", f"shape {np.shape(uniforms)}", f"{expected} with at least {steps - 1} steps")
         if array.min() < 0 or array.max() > 1:
             raise fail("uniforms", f"numbers from {array.min():.6g} to {array.max():.6g}", "numbers in [0, 1]")
-        return array[:, : max(steps - 1, 1)]
+        return array
 
     def _system(self, by_class: bool) -> _System:
         columns, counts = self._sites.columns, self._counts
