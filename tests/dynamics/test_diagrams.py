@@ -29,6 +29,10 @@ from thermoformer.dynamics import (
 from thermoformer.dynamics.engine import Plan, run, survey
 from thermoformer.dynamics.tangents import exponents_of
 
+# Diagrams of several tests. There is no chaos on the way, so that rounding stays rounding.
+BETAS = np.linspace(1.0, 1.2, 21)
+SMALL = {"steps": 300, "transient": 300, "k": 3, "bins": 32, "limits": (-1.0, 1.0), "section": (1, 0.001)}
+
 
 def logistic(x, r):
     return r * x * (1 - x)
@@ -82,9 +86,7 @@ def test_points_are_those_of_the_single_tools(start):
 
 def test_batches_do_not_matter(start):
     """Any split of the grid: the same numbers where there is no chaos."""
-    betas = np.linspace(1.0, 1.2, 21)  # no chaos on the way, so that rounding stays rounding
-    given = {"steps": 300, "transient": 300, "k": 3, "bins": 32, "limits": (-1.0, 1.0), "section": (1, 0.001)}
-    one, three, all_ = (orbit_diagram(paper(), start, "beta", betas, batch=b, **given) for b in (1, 8, 21))
+    one, three, all_ = (orbit_diagram(paper(), start, "beta", BETAS, batch=b, **SMALL) for b in (1, 8, 21))
     for name in ("exponents", "density", "section_density", "period", "average"):
         np.testing.assert_allclose(one[name], all_[name], atol=1e-10)
         np.testing.assert_allclose(three[name], all_[name], atol=1e-10)
@@ -148,24 +150,24 @@ def test_interrupt_is_heard_between_pieces(start):
     assert len(calls) < 40
 
 
-def test_two_devices_share_the_work():
+def test_two_devices_share_the_work(start, tmp_path):
     """Sharded lanes: the same numbers as on one device. Another process, since the number is fixed at start."""
-    code = """
-import jax, numpy as np
-from thermoformer.dynamics import Features, MeanField, orbit_diagram
+    code = f"""
+import jax, numpy as np, sys
+from thermoformer.dynamics import Features, MeanField, Window, orbit_diagram
 assert len(jax.local_devices()) == 2
-model = MeanField(Features.paper(), 1.2, 220.0, 0.02)
-given = dict(steps=200, transient=200, k=2, bins=16, limits=(-1.0, 1.0))
-betas = np.linspace(1.1, 1.25, 9)
-one = orbit_diagram(model, model.window(), "beta", betas, **given)
-two = orbit_diagram(model, model.window(), "beta", betas, devices=jax.local_devices(), **given)
-for name in ("exponents", "density", "period", "average"):
-    np.testing.assert_allclose(one[name], two[name], atol=1e-10)
-print("same")
+model = MeanField(Features.paper(), 1.27, 220.0, 0.02)
+start = Window(*np.load(sys.argv[1]).values())
+found = orbit_diagram(model, start, "beta", {BETAS[:8].tolist()}, devices=jax.local_devices(), **{SMALL})
+found.to_netcdf(sys.argv[2])
 """
+    np.savez(tmp_path / "start.npz", A=start.A, positions=start.positions)
+    arguments = [sys.executable, "-c", code, str(tmp_path / "start.npz"), str(tmp_path / "found.nc")]
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert found.stdout.strip() == "same", found.stderr
+    subprocess.run(arguments, env=environment, check=True)
+    one, two = orbit_diagram(paper(), start, "beta", BETAS[:8], **SMALL), xr.load_dataset(tmp_path / "found.nc")
+    for name in ("exponents", "density", "section_density", "period", "average"):
+        np.testing.assert_allclose(one[name], two[name], atol=1e-10)
 
 
 def test_extreme_parameters(start):

@@ -17,7 +17,7 @@ PAPER = {"beta": 1.27, "gamma": 220.0, "epsilon": 0.02}
 FORMS = ("bits", "classes")
 # Runs of up to 32 steps with the same numbers of bits and copies share one compiled program; most tests use these.
 BITS, STEPS = 30, 20
-SHORT, FEW, COPIES = 9, 3, 4000
+SHORT, FEW, COPIES = 9, 3, 20_000
 HEADS = Features.random(BITS, 2, heads=2, key=3)
 
 
@@ -96,9 +96,9 @@ def test_the_definition_step_by_step(features, heads, context):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("bits", "key"), [(3, 3), (9, 6), (9, 9)])
 def test_one_step_has_the_exact_law(form, bits, key):
-    features = Features.segments(3, features=2, key=key)
+    features = Features.segments(3, key=key)
     network = FiniteNetwork(features, beta=0.6, gamma=3.0, epsilon=0.1, bits=bits)
-    copies = 20_000
+    copies = COPIES
     found = network.run(2, copies=copies, key=1, form=form)
     explicit = features.with_bits(bits)
     A = found.A[0, 0]
@@ -142,7 +142,7 @@ def test_forms_agree_in_law(features):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_fluctuations_of_one_step(form):
-    bits, copies = 3000, COPIES
+    bits, copies = 3000, 4000 if form == "bits" else COPIES
     network = paper(bits)
     found = network.run(2, copies=copies, key=4, form=form)
     columns = Features.paper().columns
@@ -155,7 +155,7 @@ def test_fluctuations_of_one_step(form):
 
 def test_a_billion_bits():
     network = paper(999_999_999)
-    found = network.run(32, copies=COPIES, key=0, form="classes")
+    found = network.run(STEPS, copies=COPIES, key=0, form="classes")
     assert np.isfinite(found.A).all() and np.abs(found.m_o_semantic).max() <= 1
     # One step from one start: overlaps spread by N^-1/2 and no more.
     spread = found.m_o_semantic[:, 1].std(0)

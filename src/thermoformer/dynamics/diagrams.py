@@ -162,9 +162,9 @@ def regime_names(dataset: xr.Dataset) -> xr.DataArray:
     """The regimes of a diagram as words.
 
     Example:
-        >>> found = orbit_diagram(lambda x, r: r * x * (1 - x), 0.3, "r", [3.2, 4.0], steps=500, transient=500)
+        >>> found = orbit_diagram(lambda x, r: r * x * (1 - x), 0.3, "r", [3.2, 3.5, 4.0], steps=500, transient=500)
         >>> regime_names(found).values.tolist()
-        ['periodic', 'chaos']
+        ['periodic', 'periodic', 'chaos']
     """
     _check_diagram(dataset)
     return dataset.regime.copy(data=np.array(REGIMES)[dataset.regime.values]).drop_attrs()

@@ -64,9 +64,9 @@ class FiniteOrbit:
         """All arrays with named axes.
 
         Example:
-            >>> network = FiniteNetwork(Features.paper(), beta=1.27, gamma=220.0, epsilon=0.02, bits=99)
-            >>> dict(network.run(5, copies=2).to_xarray().sizes)
-            {'copy': 2, 'step': 5, 'feature': 3}
+            >>> network = FiniteNetwork(Features.paper(), beta=1.27, gamma=220.0, epsilon=0.02, bits=990)
+            >>> dict(network.run(100, copies=5).to_xarray().sizes)
+            {'copy': 5, 'step': 100, 'feature': 3}
         """
         arrays = {name: getattr(self, name) for name in ("A", "m_o", "m_o_semantic", "m_v", "m_q", "m_k")}
         axes = {3: ("copy", "step", "feature"), 4: ("copy", "step", "head", "feature")}
@@ -159,8 +159,8 @@ class FiniteNetwork:
             form: "bits" draws every bit; "classes" draws one binomial number per joint class: same law, any N.
 
         Example:
-            >>> network = FiniteNetwork(Features.paper(), beta=0.0, gamma=220.0, epsilon=0.02, bits=30_000)
-            >>> bool(abs(network.run(50, key=3).m_o[0, 1:]).max() < 0.03)
+            >>> network = FiniteNetwork(Features.paper(), beta=0.0, gamma=220.0, epsilon=0.02, bits=990)
+            >>> bool(abs(network.run(100, copies=5, key=3).m_o[:, 1:]).max() < 0.2)
             True
         """
         steps, copies = positive_integer("steps", steps), positive_integer("copies", copies)
