@@ -96,7 +96,8 @@ def test_batches_do_not_matter(start):
 def test_several_starts_and_hysteresis(start):
     bistable = DiscreteMap(lambda x, h: x + 0.2 * (x - x**3 + h), {"h": 0.0})
     fields = np.linspace(-0.6, 0.6, 49)
-    both = orbit_diagram(bistable, 0.5, "h", fields, follow="both", steps=50, transient=400, k=1, bins=20)
+    given = {"steps": 50, "transient": 400, "k": 1, "bins": 20, "limits": (-2.0, 2.0)}
+    both = orbit_diagram(bistable, 0.5, "h", fields, follow="both", **given)
     up, down = (both.average.sel(direction=name, observable="x") for name in ("up", "down"))
     # The fold of x − x³ + h is at |h| = 2/(3√3) = 0.385.
     inside = np.abs(fields) < 0.36

@@ -14,6 +14,11 @@ WINDOW = MODEL.window(np.linspace(-0.3, 0.4, 12).reshape(4, 3))
 BETAS = np.array([1.2, 1.27, 1.4])
 
 
+def as_numbers(tree):
+    """NumPy arrays, whose entries can be read without a program for each."""
+    return jax.tree.map(np.asarray, tree)
+
+
 def slope(function, at: float, step: float = 1e-4):
     """The derivative by central differences of fourth order."""
     ends = [np.asarray(function(at + size * step)) for size in (-2, -1, 1, 2)]
@@ -65,8 +70,7 @@ def test_vmap_of_steps_and_orbits_is_a_loop():
         found = orbit(model, WINDOW, steps=30, transient=10)
         return model.step(WINDOW).A, found.A, found.m_o, found.m_k, found.final_state.A
 
-    together = jax.vmap(numbers)(BETAS)
-    compiled = jax.jit(jax.vmap(numbers))(BETAS)
+    together, compiled = as_numbers(jax.vmap(numbers)(BETAS)), as_numbers(jax.jit(jax.vmap(numbers))(BETAS))
     for index, beta in enumerate(BETAS):
         for one, two, alone in zip(together, compiled, numbers(float(beta)), strict=True):
             np.testing.assert_allclose(one[index], alone, rtol=0, atol=1e-12)
@@ -79,7 +83,7 @@ def test_vmap_of_exponents_is_a_loop():
         found = lyapunov_spectrum(MODEL.replace(beta=beta), WINDOW, steps=60, transient=20, k=4, blocks=2)
         return found.exponents, found.errors, found.running
 
-    together = jax.jit(jax.vmap(exponents))(BETAS)
+    together = as_numbers(jax.jit(jax.vmap(exponents))(BETAS))
     for index, beta in enumerate(BETAS):
         alone = exponents(float(beta))
         # Low exponents are averages of rounding: programs that round differently agree on the leading ones only.
@@ -98,7 +102,7 @@ def test_any_map_under_vmap():
         model = henon.replace(a=a)
         return orbit(model, [0.1, 0.1], steps=20).x, lyapunov_spectrum(model, [0.1, 0.1], steps=40).exponents
 
-    together = jax.vmap(numbers)(values)
+    together = as_numbers(jax.vmap(numbers)(values))
     for index, a in enumerate(values):
         for one, alone in zip(together, numbers(float(a)), strict=True):
             np.testing.assert_allclose(one[index], alone, rtol=0, atol=1e-9)
@@ -113,7 +117,7 @@ def test_exponents_lost_to_rounding_are_so_under_vmap():
         found = lyapunov_spectrum(flat.replace(a=a), np.ones(3), steps=40, blocks=2)
         return found.exponents, found.errors, found.lost
 
-    together = jax.jit(jax.vmap(exponents))(np.array([0.9, 0.7]))
+    together = as_numbers(jax.jit(jax.vmap(exponents))(np.array([0.9, 0.7])))
     assert np.isneginf(together[0][:, 2]).all() and np.isnan(together[1][:, 2]).all()
     for index, a in enumerate((0.9, 0.7)):
         for one, alone in zip(together, exponents(a), strict=True):
@@ -138,7 +142,7 @@ def test_bad_shapes_are_refused_while_traced():
 def test_models_and_windows_are_pytrees():
     """Models and windows as arguments of jit, a stack of models under vmap, a gradient with respect to a model."""
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(MODEL.replace(beta=float(beta)) for beta in BETAS))
-    together = jax.vmap(lambda model: orbit(model, WINDOW, steps=6).m_o)(stacked)
+    together = as_numbers(jax.vmap(lambda model: orbit(model, WINDOW, steps=6).m_o)(stacked))
     for beta, found in zip(BETAS, together, strict=True):
         model = MODEL.replace(beta=float(beta))
         np.testing.assert_allclose(found, orbit(model, WINDOW, steps=6).m_o, rtol=0, atol=1e-12)
