@@ -210,7 +210,7 @@ def rates(lanes: int, scale: float) -> None:
     loop = None if numba is None else compiled_loop()
     print(f"{'':<8}{'what':<20}{'way':<26}{'steps/s':>12}{'over NumPy':>12}{'over compiled':>15}", flush=True)
     for name, model in models().items():
-        window, _ = model.settled(model.token())
+        window = model.window()
         window = orbit(model, window, steps=1, transient=10_000 * model.context - 1).final_state
         betas = np.linspace(model.beta - 0.02, model.beta + 0.02, lanes)
         for what, count in (("without exponents", 0), (f"all {model.dimension} exponents", model.dimension)):

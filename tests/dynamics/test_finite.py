@@ -15,9 +15,9 @@ from thermoformer.dynamics.finite import FiniteNetwork
 ROLES = ("o", "v", "q", "k")
 PAPER = {"beta": 1.27, "gamma": 220.0, "epsilon": 0.02}
 FORMS = ("bits", "classes")
-# Runs of the same shape share one compiled program; most tests use these where the length does not matter.
+# Runs of up to 32 steps with the same numbers of bits and copies share one compiled program; most tests use these.
 BITS, STEPS = 30, 20
-SHORT, COPIES = 9, 4000
+SHORT, FEW, COPIES = 9, 3, 20_000
 HEADS = Features.random(BITS, 2, heads=2, key=3)
 
 
@@ -94,11 +94,11 @@ def test_the_definition_step_by_step(features, heads, context):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("bits", "columns"), [(3, 3), (6, 2), (6, 3)])
-def test_one_step_has_the_exact_law(form, bits, columns):
-    features = Features.segments(columns, features=2, key=bits)
+@pytest.mark.parametrize(("bits", "key"), [(3, 3), (9, 6), (9, 9)])
+def test_one_step_has_the_exact_law(form, bits, key):
+    features = Features.segments(3, key=key)
     network = FiniteNetwork(features, beta=0.6, gamma=3.0, epsilon=0.1, bits=bits)
-    copies = 20_000
+    copies = COPIES
     found = network.run(2, copies=copies, key=1, form=form)
     explicit = features.with_bits(bits)
     A = found.A[0, 0]
@@ -142,10 +142,9 @@ def test_forms_agree_in_law(features):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_fluctuations_of_one_step(form):
-    bits, copies = 3000, COPIES
+    bits, copies = 3000, 4000 if form == "bits" else COPIES
     network = paper(bits)
-    # By class, the first step of a run of the length above, which is compiled already.
-    found = network.run(2 if form == "bits" else SHORT, copies=copies, key=4, form=form)
+    found = network.run(2, copies=copies, key=4, form=form)
     columns = Features.paper().columns
     tanh = np.tanh(1.27 * found.A[0, 0] @ columns["o"])
     mean, variance = columns["o"] @ tanh / 3, (1 - tanh**2).sum() / 3 / bits
@@ -156,7 +155,7 @@ def test_fluctuations_of_one_step(form):
 
 def test_a_billion_bits():
     network = paper(999_999_999)
-    found = network.run(300, copies=20, key=0, form="classes")
+    found = network.run(STEPS, copies=COPIES, key=0, form="classes")
     assert np.isfinite(found.A).all() and np.abs(found.m_o_semantic).max() <= 1
     # One step from one start: overlaps spread by N^-1/2 and no more.
     spread = found.m_o_semantic[:, 1].std(0)
@@ -168,14 +167,14 @@ def test_a_billion_bits():
 def test_forms_meet_when_bits_are_certain():
     # At β = 1000 every field is far from 0, so both forms are deterministic and equal.
     network = paper(BITS, beta=1e3, gamma=1e6)
-    one, other = (network.run(STEPS, key=key, form=form) for key, form in enumerate(FORMS))
+    one, other = (network.run(STEPS, copies=FEW, key=key, form=form) for key, form in enumerate(FORMS))
     np.testing.assert_allclose(one.A, other.A, atol=1e-12)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("beta", "gamma"), [(1e3, 1e6), (-1e3, -1e6), (1e300, 1e300), (0.0, 0.0)])
 def test_nothing_overflows(form, beta, gamma):
-    found = paper(BITS, beta=beta, gamma=gamma).run(STEPS, form=form)
+    found = paper(BITS, beta=beta, gamma=gamma).run(STEPS, copies=FEW, form=form)
     for name in ("A", "m_o", "m_v", "m_q", "m_k"):
         assert np.isfinite(getattr(found, name)).all() and np.abs(getattr(found, name)).max() <= 1 + 1e-12
 
@@ -188,10 +187,10 @@ def test_copies_are_independent_and_repeat(form):
     network = paper(BITS)
     first = network.run(SHORT, copies=COPIES, key=7, form=form).m_o
     again = network.run(SHORT, copies=COPIES, key=jax.random.key(7), form=form).m_o
-    fewer = network.run(SHORT, copies=3, key=7, form=form).m_o
-    other = network.run(SHORT, copies=3, key=8, form=form).m_o
+    fewer = network.run(SHORT, copies=FEW, key=7, form=form).m_o
+    other = network.run(SHORT, copies=FEW, key=8, form=form).m_o
     np.testing.assert_array_equal(first, again)
-    np.testing.assert_allclose(first[:3], fewer, atol=1e-12)
+    np.testing.assert_allclose(first[:FEW], fewer, atol=1e-12)
     assert not np.allclose(other, fewer)
     assert len(np.unique(first[:, 1:].reshape(COPIES, -1), axis=0)) == COPIES
     # Neighbouring copies, all at the same time: no correlation beyond chance.
@@ -201,7 +200,8 @@ def test_copies_are_independent_and_repeat(form):
 
 def test_longer_runs_begin_like_shorter_ones():
     network = paper(BITS)
-    np.testing.assert_allclose(network.run(STEPS, key=2).A[:, :8], network.run(8, key=2).A, atol=1e-12)
+    longer, shorter = (network.run(steps, copies=FEW, key=2).A for steps in (STEPS, 8))
+    np.testing.assert_allclose(longer[:, :8], shorter, atol=1e-12)
 
 
 # Starts, positions, drawn bits.
@@ -211,7 +211,7 @@ def test_starts_by_bit_and_by_column():
     network = paper(BITS)
     by_column = np.array([1.0, -1.0, 1.0, 1.0, -1.0])
     by_bit = np.concatenate([np.repeat(by_column[:3], BITS // 3), by_column[3:]])
-    one, other = (network.run(STEPS, x0, key=1) for x0 in (by_column, by_bit))
+    one, other = (network.run(STEPS, x0, copies=FEW, key=1) for x0 in (by_column, by_bit))
     np.testing.assert_allclose(one.A, other.A, atol=1e-14)
     expected = Features.paper().token_overlaps(by_column, 0.02)
     np.testing.assert_allclose(one.m_v[0, 0], expected["v"][0], atol=1e-15)
@@ -220,8 +220,10 @@ def test_starts_by_bit_and_by_column():
 
 
 def test_steps_of_one():
-    assert paper(9).run(1, uniforms=np.zeros((1, 9))).A.shape == (1, 1, 3)
-    assert paper(9).run(1).m_v.shape == (1, 1, 3)
+    # Sizes of the definition above.
+    network = FiniteNetwork(Features.random(12, 2, key=1), beta=1.5, gamma=20.0, epsilon=0.1, context=3)
+    assert network.run(1, copies=2, uniforms=np.zeros((2, 9, 12))).A.shape == (2, 1, 2)
+    assert paper(BITS).run(1, copies=FEW).m_v.shape == (FEW, 1, 3)
 
 
 def test_given_positions_are_used():
@@ -236,19 +238,22 @@ def test_given_positions_are_used():
 
 
 def test_no_positional_bits():
-    features = Features.random(10, 2, positional_bits=0, key=1)
-    network = FiniteNetwork(features, beta=1.0, gamma=2.0, epsilon=0.0, context=5)
-    assert network.bits == 10 and network.run(8, form="classes").A.shape == (1, 8, 2)
+    # Sizes of the paper's features, whose programs are shared.
+    features = Features.random(BITS, 3, positional_bits=0, key=1), Features.segments(3, positional_bits=0, key=1)
+    for given, form in zip(features, FORMS, strict=True):
+        network = FiniteNetwork(given, beta=1.0, gamma=2.0, epsilon=0.0, context=4)
+        assert network.bits == len(given.fractions)
+        assert network.run(8, copies=FEW, form=form).A.shape == (FEW, 8, 3)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_bits_are_drawn_where_fractions_do_not_fit(form):
     for features in (Features.paper(), Features.uniform_means(3, key=1)):
         network = FiniteNetwork(features, **PAPER, bits=100, key=3)
-        found = network.run(STEPS, form=form).A
+        found = network.run(STEPS, copies=FEW, form=form).A
         assert np.isfinite(found).all()
         bits = np.concatenate([features.with_bits(100, 3).columns["o"][0], [-1.0, -1.0]])
-        np.testing.assert_allclose(network.run(STEPS, bits, form=form).A, found, atol=1e-14)
+        np.testing.assert_allclose(network.run(STEPS, bits, copies=FEW, form=form).A, found, atol=1e-14)
 
 
 def test_labelled_axes():

@@ -166,7 +166,7 @@ def test_jacobian_is_that_of_the_map():
         pushed = jnp.stack([lanes.in_order(after, column)[:, 0] for column in lanes.push(linear, columns)])
         return pushed.T @ units, lanes.coordinates(after)[:, 0]
 
-    x = lanes.coordinates(state)[:, 0]
+    x = window.A[::-1].ravel()
     jacobian, after = push()
     np.testing.assert_allclose(jacobian, jax.jit(jax.jacfwd(step))(x), atol=1e-13)
     np.testing.assert_allclose(after, step(x), atol=1e-14)

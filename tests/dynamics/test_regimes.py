@@ -41,6 +41,16 @@ def on_circle(x, angle, radius=1.0):
     return rotated(x, angle) * radius / jnp.sqrt(jnp.sum(x**2))
 
 
+# Maps of several tests, which share their programs.
+LOGISTIC = DiscreteMap(lambda x, r: r * x * (1 - x), {"r": 3.5})
+CIRCLE = DiscreteMap(
+    lambda x, c, angle, radius: c + on_circle(x - c, angle, radius),
+    {"c": 0.0, "angle": GOLDEN, "radius": 1.0},
+    ("x", "y"),
+)
+SCALED = DiscreteMap(lambda x, r, scale: r * x * (1 - x / scale), {"r": 3.0, "scale": 1.0})
+
+
 def paper(beta: float) -> MeanField:
     return MeanField(Features.paper(), beta=beta, gamma=220.0, epsilon=0.02)
 
@@ -164,13 +174,12 @@ def test_cycles_that_almost_exist(distance):
     parabola = DiscreteMap(lambda x, c: x + x**2 + c, {"c": 0.0})
     found = find_cycle(parabola.replace(c=-distance), -0.01, 1)
     assert found.state[0] == pytest.approx(-np.sqrt(distance)) and found.stable
-    logistic = DiscreteMap(lambda x, r: r * x * (1 - x), {"r": 1 + np.sqrt(8)})
-    real = find_cycle(logistic.replace(r=1 + np.sqrt(8) + distance), 0.514, 3)
+    real = find_cycle(LOGISTIC.replace(r=1 + np.sqrt(8) + distance), 0.514, 3)
     assert abs(real.multipliers[0] - 1) == pytest.approx(16.65 * np.sqrt(distance), rel=0.02)
     for model, start, period in (
         (parabola.replace(c=distance), 0.01, 1),
         (parabola.replace(c=distance), -0.3, 1),
-        (logistic.replace(r=1 + np.sqrt(8) - distance), 0.514, 3),
+        (LOGISTIC.replace(r=1 + np.sqrt(8) - distance), 0.514, 3),
     ):
         with pytest.raises(NoCycleError, match=f"found no cycle of period {period} near it"):
             find_cycle(model, start, period)
@@ -192,7 +201,7 @@ def test_branching_is_found_where_the_multiplier_is_1():
 
 def test_a_ghost_is_not_a_cycle():
     """Just before the 3-cycle is born, orbits linger where it will be."""
-    before = DiscreteMap(lambda x, r: r * x * (1 - x), {"r": 1 + np.sqrt(8) - 1e-9})
+    before = LOGISTIC.replace(r=1 + np.sqrt(8) - 1e-9)
     ghost = regime(before, 0.5)
     assert (ghost.name, ghost.period) == ("undecided", None)
     assert "comes close after 3 steps" in ghost.reason and "find_cycle(model, final_state, 3)" in ghost.reason
@@ -216,8 +225,7 @@ def test_chaos_beside_tori_is_chaos():
 
 @pytest.mark.parametrize("scale", [1e-12, 1e9])
 def test_orbits_of_any_size(scale):
-    logistic = DiscreteMap(lambda x, r, scale: r * x * (1 - x / scale), {"r": 3.0, "scale": scale})
-    found = phase_diagram(logistic, 0.3 * scale, {"r": [0.9, 2.8, 3.5, 3.83, 4.0]}, **SHORT)
+    found = phase_diagram(SCALED.replace(scale=scale), 0.3 * scale, {"r": [0.9, 2.8, 3.5, 3.83, 4.0]}, **SHORT)
     assert found.period.values.tolist() == [1, 1, 4, 3, 0]
     assert regime_names(found).values.tolist() == ["fixed point", "fixed point", "periodic", "periodic", "chaos"]
 
@@ -226,9 +234,8 @@ def test_orbits_smaller_than_the_tolerance():
     """A drift of 1e-10 a step is no fixed point, and a circle of radius 1e-10 is a torus."""
     drift = regime(lambda x: x + 1e-10, 0.3, **SHORT)
     assert (drift.name, drift.period) == ("undecided", None) and "drifts" in drift.reason
-    circle = DiscreteMap(lambda x, c: c + on_circle(x - c, GOLDEN, 1e-10), {"c": 0.0}, ("x", "y"))
     for centre in (0.0, 1.0):
-        small = regime(circle.replace(c=centre), [centre + 1e-10, centre], **SHORT)
+        small = regime(CIRCLE.replace(c=centre, radius=1e-10), [centre + 1e-10, centre], **SHORT)
         assert (small.name, small.period) == ("quasi-periodic", None)
 
 
@@ -238,7 +245,7 @@ def test_undecided_for_good_says_so():
         lambda x: jnp.concatenate([rotated(x[:2], GOLDEN), rotated(x[2:], 2.0)]), [1.0, 0.0, 0.5, 0.0], **SHORT
     )
     assert rigid.name == "undecided" and rigid.reason.startswith("3 exponents are 0") and "rigid" in rigid.reason
-    almost = DiscreteMap(lambda x: on_circle(x, 2 * np.pi * (1 / 3 + 1e-4)), {}, ("x", "y"))
+    almost = CIRCLE.replace(angle=2 * np.pi * (1 / 3 + 1e-4))
     found = regime(almost, [1.0, 0.0], **SHORT)
     assert found.name == "undecided" and "fraction of denominator 3;" in found.reason
     assert find_cycle(almost, found.final_state, 3, throw=False) is None
@@ -257,7 +264,7 @@ def test_supertransient_ends_in_a_cycle(window):
 
 def test_confirmation_runs_on():
     """A slow decay is undecided at first, and periodic when given time."""
-    slow = DiscreteMap(lambda x, r: r * x * (1 - x), {"r": 1.001})
+    slow = LOGISTIC.replace(r=1.001)
     first = regime(slow, 0.6, steps=500, transient=500)
     assert first.name != "fixed point"
     later = regime(slow, 0.6, steps=500, transient=500, confirm=2_000_000)
@@ -268,16 +275,14 @@ def test_confirmation_runs_on():
 
 def test_known_maps():
     def logistic(r):
-        return regime(lambda x: r * x * (1 - x), 0.3, steps=5000, transient=5000)
+        return regime(LOGISTIC.replace(r=r), 0.3, steps=5000, transient=5000)
 
     assert (logistic(2.8).name, logistic(2.8).period) == ("fixed point", 1)
     assert (logistic(3.5).name, logistic(3.5).period) == ("periodic", 4)
     assert (logistic(3.83).name, logistic(3.83).period) == ("periodic", 3)
     assert logistic(4.0).name == "chaos"
     # A rotation by the golden mean; a pair of independent doublings of the circle, as tent maps without dyadic points.
-    turn = 2 * np.pi * (np.sqrt(5) - 1) / 2
-    matrix = jnp.asarray([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
-    torus = regime(lambda x: matrix @ x / jnp.sqrt(jnp.sum(x**2)), [1.0, 0.0], steps=5000, transient=100)
+    torus = regime(CIRCLE, [1.0, 0.0], steps=5000, transient=100)
     assert torus.name == "quasi-periodic" and torus.zeros == 1
     pair = regime(lambda x: 3.99 * x * (1 - x), [0.3, 0.4], steps=5000, transient=100)
     assert pair.name == "hyperchaos"
@@ -300,7 +305,7 @@ def test_near_the_bifurcation_it_is_not_guessed(window):
 
 
 def test_cycles_of_the_logistic_map():
-    logistic = DiscreteMap(lambda x, r: r * x * (1 - x), {"r": 3.2})
+    logistic = LOGISTIC.replace(r=3.2)
     assert find_cycle(logistic, 0.5, 2).multipliers[0].real == pytest.approx(4 + 2 * 3.2 - 3.2**2, abs=1e-10)
     found = bifurcation_point(logistic, 0.8, "r", (3.2, 3.5), 2)
     assert found.value == pytest.approx(1 + np.sqrt(6), abs=1e-9) and found.kind == "period doubling"
@@ -320,7 +325,7 @@ def test_cycles_of_the_logistic_map():
 
 
 def test_shorter_cycles_are_not_the_answer():
-    logistic = DiscreteMap(lambda x, r: r * x * (1 - x), {"r": 3.5})
+    logistic = LOGISTIC
     for start, period, true in ((0.3, 7, 1), (0.5, 8, 4)):
         with pytest.raises(NoCycleError, match=f"found a cycle of period {true} near it, none of {period}"):
             find_cycle(logistic, start, period)
@@ -339,15 +344,15 @@ def test_shorter_cycles_are_not_the_answer():
 
 
 def test_many_starts(window):
-    starts = [window, paper(1.27).window(np.full((4, 3), 0.1))]
+    starts = [window, *(paper(1.27).window(np.full((4, 3), size)) for size in (0.1, 0.2, 0.3, 0.4, 0.5))]
     found = attractors(paper(1.27), starts, steps=500, transient=100)
-    assert regime_names(found).dims == ("start",) and found.exponents.shape == (2, 2)
+    assert regime_names(found).dims == ("start",) and found.exponents.shape == (6, 2)
 
 
 def test_statistics_without_storing(window):
     model = paper(1.255)
-    whole = orbit(model, window, steps=3000, transient=500).m_o
-    found = orbit_statistics(model, window, steps=3000, transient=500, bins=50, limits=(-0.5, 0.5))
+    whole = orbit(model, window, steps=2000, transient=500).m_o
+    found = orbit_statistics(model, window, steps=2000, transient=500, bins=50, limits=(-0.5, 0.5))
     np.testing.assert_allclose(found.average, whole.mean(axis=0), atol=1e-10)
     np.testing.assert_allclose(found.deviation, whole.std(axis=0), atol=1e-10)
     np.testing.assert_array_equal(found.lowest, whole.min(axis=0))

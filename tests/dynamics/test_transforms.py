@@ -14,27 +14,45 @@ WINDOW = MODEL.window(np.linspace(-0.3, 0.4, 12).reshape(4, 3))
 BETAS = np.array([1.2, 1.27, 1.4])
 
 
+def as_numbers(tree):
+    """NumPy arrays, whose entries can be read without a program for each."""
+    return jax.tree.map(np.asarray, tree)
+
+
 def slope(function, at: float, step: float = 1e-4):
     """The derivative by central differences of fourth order."""
     ends = [np.asarray(function(at + size * step)) for size in (-2, -1, 1, 2)]
     return (ends[0] - 8 * ends[1] + 8 * ends[2] - ends[3]) / (12 * step)
 
 
-@pytest.mark.parametrize(("name", "value"), [("beta", 1.27), ("gamma", 220.0), ("epsilon", 0.02)])
-def test_derivatives_of_a_step_and_of_an_orbit(name, value):
-    def step(number):
-        return MODEL.replace(**{name: number}).step(WINDOW).A[0]
+def _step(numbers):
+    return MODEL.replace(**dict(zip(MODEL.parameters, numbers, strict=True))).step(WINDOW).A[0]
 
-    def grown(number):
-        """From one token, through the growing window and some steps of the full one."""
-        model = MODEL.replace(**{name: number})
-        return orbit(model, model.token(), steps=8, transient=2).m_o[-1]
 
-    for function in (step, grown):
-        expected = slope(function, value, step=1e-4 * value)
-        for derivative in (jax.jacfwd, jax.jacrev):
-            # Compiled as a whole: eager derivatives compile every operation by itself. The next test has one of these.
-            np.testing.assert_allclose(jax.jit(derivative(function))(value), expected, rtol=1e-6, atol=1e-9)
+def _grown(numbers):
+    """From one token, through the growing window and steps of the full one, of which some are kept and some are not."""
+    model = MeanField(MODEL.features, *numbers, context=2)
+    return orbit(model, model.token(), steps=5, transient=5).m_o[-1]
+
+
+@pytest.fixture(scope="module")
+def derivatives():
+    """Jacobians [output, parameter] with respect to all parameters, so that each way is one program."""
+    at = np.array([*MODEL.parameters.values()])
+    ways = (jax.jacfwd, jax.jacrev)
+    # Compiled as a whole: eager derivatives compile every operation by itself. The next test has one of these.
+    return {function: [np.asarray(jax.jit(way(function))(at)) for way in ways] for function in (_step, _grown)}
+
+
+@pytest.mark.parametrize(("number", "value"), [*enumerate(MODEL.parameters.values())])
+def test_derivatives_of_a_step_and_of_an_orbit(derivatives, number, value):
+    def changed(other):
+        return [other if place == number else kept for place, kept in enumerate(MODEL.parameters.values())]
+
+    for function, found in derivatives.items():
+        expected = slope(lambda other, function=function: function(changed(other)), value, step=1e-4 * value)
+        for jacobian in found:
+            np.testing.assert_allclose(jacobian[:, number], expected, rtol=1e-6, atol=1e-9)
 
 
 def test_derivative_with_respect_to_the_start():
@@ -52,8 +70,7 @@ def test_vmap_of_steps_and_orbits_is_a_loop():
         found = orbit(model, WINDOW, steps=30, transient=10)
         return model.step(WINDOW).A, found.A, found.m_o, found.m_k, found.final_state.A
 
-    together = jax.vmap(numbers)(BETAS)
-    compiled = jax.jit(jax.vmap(numbers))(BETAS)
+    together, compiled = as_numbers(jax.vmap(numbers)(BETAS)), as_numbers(jax.jit(jax.vmap(numbers))(BETAS))
     for index, beta in enumerate(BETAS):
         for one, two, alone in zip(together, compiled, numbers(float(beta)), strict=True):
             np.testing.assert_allclose(one[index], alone, rtol=0, atol=1e-12)
@@ -63,10 +80,10 @@ def test_vmap_of_steps_and_orbits_is_a_loop():
 def test_vmap_of_exponents_is_a_loop():
     def exponents(beta):
         # So few steps that chaos does not make rounding grow past the bound below.
-        found = lyapunov_spectrum(MODEL.replace(beta=beta), WINDOW, steps=60, transient=20, blocks=4)
+        found = lyapunov_spectrum(MODEL.replace(beta=beta), WINDOW, steps=60, transient=20, k=4, blocks=2)
         return found.exponents, found.errors, found.running
 
-    together = jax.jit(jax.vmap(exponents))(BETAS)
+    together = as_numbers(jax.jit(jax.vmap(exponents))(BETAS))
     for index, beta in enumerate(BETAS):
         alone = exponents(float(beta))
         # Low exponents are averages of rounding: programs that round differently agree on the leading ones only.
@@ -85,12 +102,26 @@ def test_any_map_under_vmap():
         model = henon.replace(a=a)
         return orbit(model, [0.1, 0.1], steps=20).x, lyapunov_spectrum(model, [0.1, 0.1], steps=40).exponents
 
-    together = jax.vmap(numbers)(values)
+    together = as_numbers(jax.vmap(numbers)(values))
     for index, a in enumerate(values):
         for one, alone in zip(together, numbers(float(a)), strict=True):
             np.testing.assert_allclose(one[index], alone, rtol=0, atol=1e-9)
     # The sum of both exponents is ln b, the contraction of areas, whatever a is.
     np.testing.assert_allclose(together[1].sum(axis=1), np.log(0.3), atol=1e-12)
+
+
+def test_exponents_lost_to_rounding_are_so_under_vmap():
+    flat = DiscreteMap(lambda x, a: jnp.array([a, 0.5, 0.0]) * x, {"a": 0.9}, ("x", "y", "z"))
+
+    def exponents(a):
+        found = lyapunov_spectrum(flat.replace(a=a), np.ones(3), steps=40, blocks=2)
+        return found.exponents, found.errors, found.lost
+
+    together = as_numbers(jax.jit(jax.vmap(exponents))(np.array([0.9, 0.7])))
+    assert np.isneginf(together[0][:, 2]).all() and np.isnan(together[1][:, 2]).all()
+    for index, a in enumerate((0.9, 0.7)):
+        for one, alone in zip(together, exponents(a), strict=True):
+            np.testing.assert_allclose(one[index], alone, rtol=0, atol=1e-12)
 
 
 def test_an_orbit_without_bounds_has_no_exponents():
@@ -111,7 +142,7 @@ def test_bad_shapes_are_refused_while_traced():
 def test_models_and_windows_are_pytrees():
     """Models and windows as arguments of jit, a stack of models under vmap, a gradient with respect to a model."""
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(MODEL.replace(beta=float(beta)) for beta in BETAS))
-    together = jax.vmap(lambda model: orbit(model, WINDOW, steps=6).m_o)(stacked)
+    together = as_numbers(jax.vmap(lambda model: orbit(model, WINDOW, steps=6).m_o)(stacked))
     for beta, found in zip(BETAS, together, strict=True):
         model = MODEL.replace(beta=float(beta))
         np.testing.assert_allclose(found, orbit(model, WINDOW, steps=6).m_o, rtol=0, atol=1e-12)

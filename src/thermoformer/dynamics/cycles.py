@@ -125,10 +125,7 @@ def find_cycle(model: Any, state: Any, period: int, *, throw: bool = True) -> Cy
 
 
 class _Root(NamedTuple):
-    """A solution x [coordinate] of the return equation, the same as a state of the map, and how far x is from itself.
-
-    `jacobian` [coordinate, from coordinate] is that of the return.
-    """
+    """A solution x [coordinate] of the return equation, as a state too, and the Jacobian of the return there."""
 
     lanes: Lanes
     x: np.ndarray
@@ -146,25 +143,21 @@ class _Root(NamedTuple):
     @property
     def cycle(self) -> Cycle:
         """The cycle with all of its multipliers."""
-        state, jacobians = self.lanes.at(jnp.asarray(self.x[:, None])), []
+        state, jacobians = self.lanes.at(self.x[:, None]), []
         for _ in range(self.period):
-            state, jacobian, _ = _followed(self.lanes, state, jnp.asarray(1))
+            state, _, jacobian, _ = _followed(self.lanes, state, np.int64(1))
             jacobians.append(np.asarray(jacobian))
         multipliers, exponents = _multipliers(np.stack(jacobians))
         return Cycle(self.state, self.period, multipliers, self.error, exponents)
 
 
 def _root(model: Map, state: Any, period: int, *, isolated: bool = True) -> _Root:
-    """Solves for a return by Newton's method; raises `NoCycleError` if it finds none.
-
-    Arguments:
-        isolated: whether the solution must be certain. It cannot be if a multiplier is 1 within rounding.
-    """
+    """Solves for a return by Newton's method. An isolated one is certain: no multiplier is 1 within rounding."""
     positive_integer("period", period)
     lanes, lane_state = model.in_lanes([model.settled(state)[0]])
-    if not bool(lanes.returns_count(jnp.asarray(period))):
+    if period % lanes.phases:
         raise fail("period", period, "a multiple of the period of the positions")
-    x = np.asarray(lanes.coordinates(lane_state))[:, 0]
+    x = np.asarray(_followed(lanes, lane_state, np.int64(0))[1])
     before, error, jacobian, one = np.inf, np.inf, np.eye(len(x)), np.eye(len(x))
     for _ in range(NEWTON_STEPS):
         there, jacobian, size = _return(lanes, x, period)
@@ -181,7 +174,7 @@ def _root(model: Map, state: Any, period: int, *, isolated: bool = True) -> _Roo
             if shorter is not None:
                 found = f"a cycle of period {shorter} near it, none of {period}"
                 raise NoCycleError(f"state: Newton's method found {found}")
-            (final,) = model.states(lanes, lanes.at(jnp.asarray(x[:, None])))
+            (final,) = model.states(lanes, lanes.at(x[:, None]))
             return _Root(lanes, x, final, period, error, jacobian)
         x = x - step
     why = ""
@@ -269,7 +262,7 @@ def _shorter_period(lanes: Lanes, x: np.ndarray, period: int, jacobian: Any, rou
     # How far a state that returns this well can be from the cycle.
     reach = rounding * np.linalg.norm(np.linalg.pinv(jacobian - np.eye(len(x))), 2)
     for part in range(1, period // 2 + 1):
-        if period % part == 0 and bool(lanes.returns_count(jnp.asarray(part))):
+        if not period % part and not part % lanes.phases:
             there, slope, _ = _return(lanes, x, part)
             within = rounding + reach * np.linalg.norm(slope - np.eye(len(x)), 2)
             if np.max(np.abs(there - x)) <= min(10 * within, SHORTER * size):
@@ -279,13 +272,13 @@ def _shorter_period(lanes: Lanes, x: np.ndarray, period: int, jacobian: Any, rou
 
 def _return(lanes: Lanes, x: np.ndarray, period: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Coordinates one period later, the Jacobian [coordinate, from coordinate], and the largest coordinate between."""
-    state, jacobian, size = _followed(lanes, lanes.at(jnp.asarray(x[:, None])), jnp.asarray(period))
-    return np.asarray(lanes.coordinates(state))[:, 0], np.asarray(jacobian), float(size)
+    _, there, jacobian, size = _followed(lanes, lanes.at(x[:, None]), np.int64(period))
+    return np.asarray(there), np.asarray(jacobian), float(size)
 
 
 @eqx.filter_jit
-def _followed(lanes: Lanes, state: Any, steps: Array) -> tuple[Any, Array, Array]:
-    """The state some steps later, the Jacobian in the order of the coordinates, and the largest coordinate between."""
+def _followed(lanes: Lanes, state: Any, steps: Any) -> tuple[Any, Array, Array, Array]:
+    """The state some steps later, its coordinates, their Jacobian, and the largest coordinate between."""
 
     def one(_: Array, carry: Any) -> Any:
         linear, columns, size = carry
@@ -298,16 +291,14 @@ def _followed(lanes: Lanes, state: Any, steps: Array) -> tuple[Any, Array, Array
     columns = lanes.columns(state, jnp.eye(len(lanes.coordinates(state))))
     linear, columns, size = lax.fori_loop(0, steps, one, (lanes.linearise(state), columns, largest(state)))
     jacobian = jax.vmap(lambda column: lanes.in_order(linear.state, column))(columns)
-    return linear.state, jacobian[..., 0].T, size
+    return linear.state, lanes.coordinates(linear.state)[:, 0], jacobian[..., 0].T, size
 
 
 def _multipliers(jacobians: Float[np.ndarray, "step coordinate other"]) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues of a product of Jacobians, and the logarithms of their moduli per step, largest first.
-
-    The product itself has only those multipliers that are above rounding error of the largest. QR factors of the single
-    steps, over several turns around the cycle, have the small ones as well. Two rules tell what is lost: that of
-    `orthonormalise`, and whether Jacobians that are rounded otherwise give another value.
-    """
+    """Eigenvalues of a product of Jacobians, and the logarithms of their moduli per step, largest first."""
+    # The product itself has only those multipliers that are above rounding error of the largest. QR factors of the
+    # single steps, over several turns around the cycle, have the small ones as well. Two rules tell what is lost: that
+    # of `orthonormalise`, and whether Jacobians that are rounded otherwise give another value.
     steps, size = jacobians.shape[:2]
     noise = np.random.default_rng(0).normal(size=(ROUNDED_AGAIN, *jacobians.shape))
     copies = np.concatenate([jacobians[None], jacobians * (1 + EPSILON * noise)])
@@ -335,12 +326,9 @@ def _multipliers(jacobians: Float[np.ndarray, "step coordinate other"]) -> tuple
 
 
 def _eigenvalues(turned: np.ndarray, triangles: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues of turned · triangles[-1] ⋯ triangles[0]: logarithms of the moduli, largest first, and phases.
-
-    Directions with close moduli, such as those of a complex pair, are not parted: they form a block of `turned`, which
-    otherwise is diagonal. Blocks are multiplied apart from each other, so that the large ones leave no rounding in the
-    small ones.
-    """
+    """Eigenvalues of turned · triangles[-1] ⋯ triangles[0]: logarithms of the moduli, largest first, and phases."""
+    # Directions with close moduli, such as those of a complex pair, are not parted: they form a block of `turned`.
+    # Blocks are multiplied apart from each other, so that the large ones leave no rounding in the small ones.
     size = len(turned)
     logarithms, phases, start = np.full(size, -np.inf), np.ones(size, complex), 0
     for stop in range(1, size + 1):

@@ -72,8 +72,7 @@ def orbit_diagram(
     plan = _plan(model, steps, transient, k, longest_period, tolerance)
     Density.of(model, show, 1, (0.0, 1.0))  # checks the number before any orbit
     limits = _limits(model, states[0], axes, show) if limits is None else limits
-    density = Density.of(model, show, bins, limits, section)
-    plan = dataclasses.replace(plan, recorders=(Tally(), density))
+    plan = dataclasses.replace(plan, recorders=(Tally(), Density.of(model, show, bins, limits, section)))
     if follow == "start":
         dataset = _grid(model, states, axes, plan, batch=batch, devices=devices, progress=progress)
     elif len(states) > 1:
@@ -163,9 +162,9 @@ def regime_names(dataset: xr.Dataset) -> xr.DataArray:
     """The regimes of a diagram as words.
 
     Example:
-        >>> found = orbit_diagram(lambda x, r: r * x * (1 - x), 0.3, "r", [3.2, 4.0], steps=500, transient=500)
+        >>> found = orbit_diagram(lambda x, r: r * x * (1 - x), 0.3, "r", [3.2, 3.5, 4.0], steps=500, transient=500)
         >>> regime_names(found).values.tolist()
-        ['periodic', 'chaos']
+        ['periodic', 'periodic', 'chaos']
     """
     _check_diagram(dataset)
     return dataset.regime.copy(data=np.array(REGIMES)[dataset.regime.values]).drop_attrs()
@@ -257,37 +256,35 @@ def _followed(
     """Each value from where its neighbour ended; the directions run beside each other."""
     ((parameter, values),) = axes.items()
     order = np.argsort(values, kind="stable")
-    orders = np.stack([order if direction == "up" else order[::-1] for direction in directions], axis=1)
+    orders = np.stack([order if direction == "up" else order[::-1] for direction in directions])
     plan = dataclasses.replace(plan, pieces=1, blocks=min(plan.blocks, 5))
     states, parts = [state for _ in directions], []
-    for step, here in enumerate(values[orders]):
+    for step, here in enumerate(values[orders].T):
         if progress is not None:
             progress(step, len(values), f"{parameter} = {here[0]:.6g}")
         parts.append(survey(model, states, plan, {parameter: here}, batch=len(directions)))
         states = parts[-1]["finals"]
-    rows: list[xr.Dataset] = []
-    for number, one in enumerate(orders.T):
-        ordered = [{name: value[number : number + 1] for name, value in parts[at].items()} for at in np.argsort(one)]
-        rows.append(_dataset(model, joined(ordered), plan, {parameter: len(values)}, axes))
-    return xr.concat(rows, xr.Variable("direction", list(directions)))
+    # From [step, direction] to the order of the values in every direction.
+    found, rows = joined(parts), np.argsort(orders, axis=1) * len(directions) + np.arange(len(directions))[:, None]
+    found = {name: value[rows.ravel()] for name, value in found.items() if name != "finals"}
+    dataset = _dataset(model, found, plan, {"direction": len(directions), parameter: len(values)}, axes)
+    return dataset.assign_coords(direction=list(directions))
 
 
-_LONG_NAMES = {
-    "exponents": "Lyapunov exponent per step; −inf: lost to rounding; nan: the orbit leaves every bound",
-    "errors": "standard error of the exponent, by batch means",
-    "lost": "share of steps in which the exponent was lost to rounding",
-    "regime": "regime",
-    "period": "steps to the exact return; 0: none found",
-    "density": "points of the orbit in each bin of the shown observable",
-    "section_density": "the same, of points on the section alone",
-    "average": "average over the orbit",
-    "deviation": "standard deviation over the orbit",
-    "lowest": "lowest value on the orbit",
-    "highest": "highest value on the orbit",
+# The axis behind those of the grid, and the long name.
+_VARIABLES = {
+    "exponents": ("exponent", "Lyapunov exponent per step; −inf: lost to rounding; nan: the orbit leaves every bound"),
+    "errors": ("exponent", "standard error of the exponent, by batch means"),
+    "lost": ("exponent", "share of steps in which the exponent was lost to rounding"),
+    "regime": ("", "regime"),
+    "period": ("", "steps to the exact return; 0: none found"),
+    "density": ("value", "points of the orbit in each bin of the shown observable"),
+    "section_density": ("value", "the same, of points on the section alone"),
+    "average": ("observable", "average over the orbit"),
+    "deviation": ("observable", "standard deviation over the orbit"),
+    "lowest": ("observable", "lowest value on the orbit"),
+    "highest": ("observable", "highest value on the orbit"),
 }
-_LAST_AXIS: dict[str, str] = dict.fromkeys(("average", "deviation", "lowest", "highest"), "observable")
-_LAST_AXIS |= dict.fromkeys(("exponents", "errors", "lost"), "exponent")
-_LAST_AXIS |= dict.fromkeys(("density", "section_density"), "value")
 
 
 def _dataset(
@@ -301,11 +298,10 @@ def _dataset(
             values["regime"] = np.where(found["finite"], classify(found, plan.steps)[0], UNDECIDED).astype(np.int8)
     where |= dict(("value", one.middles) for one in plan.recorders if isinstance(one, Density))
     variables = {}
-    for name, words in _LONG_NAMES.items():
+    for name, (axis, words) in _VARIABLES.items():
         if name in values:
-            axes = (*sizes, *([_LAST_AXIS[name]] if name in _LAST_AXIS else []))
             array = values[name].reshape(*sizes.values(), *values[name].shape[1:])
-            variables[name] = (axes, array, {"long_name": words})
+            variables[name] = ([*sizes, axis][: array.ndim], array, {"long_name": words})
     kept = {f"model_{name}": value for name, value in model.parameters.items() if name not in coordinates}
     dataset = xr.Dataset(variables, where, {"steps": plan.steps, "transient": plan.transient, **kept})
     if "regime" in dataset:

@@ -11,8 +11,8 @@ import abc
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -25,7 +25,7 @@ from jaxtyping import Array
 
 from .. import _validation as check
 from .._validation import fail, numbers, numpy_for, pair_of_numbers, positive_integer, real_array, traced
-from .maps import Lanes, Map
+from .maps import Lanes, Map, as_one_program, rounded_up
 from .tangents import UNROLLED, Exponents, orthonormalise
 
 # Bytes of one batch, tangent vectors and densities included: on a CPU what stays in a core's cache.
@@ -40,6 +40,8 @@ ALIGNMENT_SHARE, LONGEST_ALIGNMENT = 0.1, 1000
 RESOLUTION = 4096 * np.finfo(np.float64).eps
 # A return is confirmed over this many periods, or over as many steps as the search if that is longer.
 CONFIRMED_PERIODS = 4
+
+STATISTICS = ("average", "deviation", "lowest", "highest")
 
 Report = Callable[[int, int, str], None]
 Sums = dict[str, Any]
@@ -66,8 +68,8 @@ class Recorder(eqx.Module):
 class Tally(Recorder):
     """`average`, `deviation`, `lowest` and `highest` of every observable [lane, observable], and `drift` [lane].
 
-    The drift is the difference of the root-mean-square changes over a rotation of the positions in the two halves of
-    the steps, over their mean: whether the orbit still changes its width. It is nan for one block.
+    The drift is the difference of the root-mean-square changes in the two halves of the steps, over their mean: whether
+    the orbit still changes its width. It is nan for one block.
     """
 
     def init(self, lanes: Lanes, state: Any) -> Sums:
@@ -81,8 +83,7 @@ class Tally(Recorder):
         """One more point of the orbit, and its distance to the next."""
         values = lanes.observe(before)
         offset = values - sums["origin"]
-        return {
-            "origin": sums["origin"],
+        return sums | {
             "total": sums["total"] + offset,
             "squares": sums["squares"] + offset**2,
             "lowest": jnp.minimum(sums["lowest"], values),
@@ -92,20 +93,16 @@ class Tally(Recorder):
 
     def result(self, sums: Sums, steps: int, early: Sums, early_steps: int) -> dict[str, np.ndarray]:
         """See the class."""
-        xp, mean, first = numpy_for(sums), sums["total"] / steps, early["changes"]
+        xp, mean = numpy_for(sums), sums["total"] / steps
         with np.errstate(invalid="ignore", over="ignore"):  # orbits that leave every bound
-            found = {name: sums[name].T for name in ("lowest", "highest")} | {"average": (sums["origin"] + mean).T}
-            found["deviation"] = xp.sqrt(xp.maximum(sums["squares"] / steps - mean**2, 0.0)).T
-            first = xp.sqrt(first / max(early_steps, 1))
+            deviation = xp.sqrt(xp.maximum(sums["squares"] / steps - mean**2, 0.0))
+            first = xp.sqrt(early["changes"] / max(early_steps, 1))
             second = xp.sqrt((sums["changes"] - early["changes"]) / max(steps - early_steps, 1))
             both = first + second
             drift = xp.where(both > 0, 2 * abs(first - second) / xp.where(both > 0, both, 1.0), 0.0)
-        return found | {"drift": drift if early_steps else xp.full_like(drift, np.nan)}
-
-
-def _number(value: Any) -> Array:
-    """A number as an argument of compiled programs, which are then the same for all values."""
-    return jnp.asarray(value, jnp.float64)
+            found = {"average": sums["origin"] + mean, "deviation": deviation, **sums}
+        drift = drift if early_steps else xp.full_like(drift, np.nan)
+        return {name: found[name].T for name in STATISTICS} | {"drift": drift}
 
 
 class Density(Recorder):
@@ -115,11 +112,11 @@ class Density(Recorder):
     """
 
     bins: int = eqx.field(static=True)
-    low: Array = eqx.field(converter=_number)
-    high: Array = eqx.field(converter=_number)
+    low: np.float64 = eqx.field(converter=np.float64)  # an argument of the compiled program
+    high: np.float64 = eqx.field(converter=np.float64)
     shown: int = eqx.field(static=True)
     section: int | None = eqx.field(default=None, static=True)
-    near: Array = eqx.field(default=0.0, converter=_number)
+    near: np.float64 = eqx.field(default=0.0, converter=np.float64)
 
     @classmethod
     def of(cls, model: Map, show: Any, bins: Any, limits: Any, section: Any = None) -> Density:
@@ -165,18 +162,16 @@ class Density(Recorder):
 class Returns(Recorder):
     """A search for the first return of every orbit after the counted steps, confirmed on the steps after the search.
 
-    A return is one of two things. The state comes back within `tolerance` times the extent of the orbit so far. Or it
-    comes back within `tolerance` itself, which an orbit that shrinks to a point does, whatever its extent.
-    It is confirmed if the orbit then rests within rounding, or if the distance between returns halves.
-
-    `period` counts the steps to the first confirmed return, 0 for none. `unconfirmed` is that of a return after which
-    the orbit neither rests nor comes closer. `nearness` is the smallest p times the distance after p steps, over the
-    largest distance: about 1 or a tenth if an orbit winds around a torus, near 0 if it closes slowly. `nearest` is that
-    p. [lane] each. To confirm, `candidate` [lane] is the period and `middle` half of the steps.
+    The state returns within `tolerance` times the extent of the orbit so far or, on an orbit that shrinks to a point,
+    within `tolerance` itself. This is confirmed if the orbit then rests within rounding, or if the distance between
+    returns halves: `period` [lane] counts the steps to such a return, `unconfirmed` to another, 0 for none. `nearness`
+    is the smallest p times the distance after p steps, over the largest distance: about 1 or a tenth if an orbit winds
+    around a torus, near 0 if it closes slowly. `nearest` is that p. To confirm, `candidate` [lane] is the period and
+    `middle` half of the steps.
     """
 
     longest_period: int = eqx.field(static=True)
-    tolerance: Array = eqx.field(converter=_number)
+    tolerance: np.float64 = eqx.field(converter=np.float64)
     candidate: Any = None
     middle: Any = None
 
@@ -192,7 +187,7 @@ class Returns(Recorder):
 
         # The search and the confirmation, and those of other periods, share one compiled program.
         def follow(state: Any, candidate: np.ndarray, steps: int) -> Any:
-            one = Returns(0, self.tolerance, jnp.asarray(candidate), jnp.asarray(steps // 2))
+            one = Returns(0, self.tolerance, candidate, np.int64(steps // 2))
             state, (sums,), *_ = walk(state, steps, (one,), _begin(lanes, state, (one,)))
             return state, jax.device_get(sums)
 
@@ -222,15 +217,14 @@ class Returns(Recorder):
     def update(self, sums: Sums, lanes: Lanes, before: Any, after: Any) -> Sums:
         """One more step of the search and of the confirmation."""
         here, steps = lanes.coordinates(after), sums["steps"] + 1
-        distance, counts = _largest(here - sums["home"]), lanes.returns_count(steps)
+        distance, counts = _largest(here - sums["home"]), lax.rem(steps, lanes.phases) == 0
         size = jnp.maximum(sums["size"], _largest(here))
         back = distance <= jnp.maximum(self.tolerance * sums["extent"], RESOLUTION * size)
         nearer = counts & (steps * distance < sums["nearness"])
         now = lax.rem(jnp.full_like(self.candidate, steps), self.candidate) == 0
         gap = jnp.where(now, _largest(here - sums["before"]), 0.0)
-        return {
+        return sums | {
             "steps": steps,
-            "home": sums["home"],
             "size": size,
             # The search.
             "extent": jnp.maximum(sums["extent"], distance),
@@ -284,16 +278,10 @@ def survey(
     devices: Sequence[Any] | None = None,
     progress: Report | None = None,
 ) -> dict[str, Any]:
-    """Runs a plan at every point.
+    """Runs a plan at every point, with one settled state per point or one for all, and parameters [point] by name.
 
-    Arguments:
-        states: one settled state per point, or one for all.
-        parameters: values by name, one per point.
-        batch, devices, progress: as in `orbit_diagram`.
-
-    Returns:
-        By name the numbers of the recorders, exponents and returns, [point, ...]; `finite`, whether the orbit stayed
-        within bounds, [point]; and `finals`, a list with the state after the last counted step of every point.
+    The result has the numbers of the recorders, exponents and returns by name, [point, ...]; `finite`, whether the
+    orbit stayed within bounds, [point]; and `finals`, a list with the state after the last counted step of every point.
     """
     parameters = parameters or {}
     points = max([len(states), *(len(values) for values in parameters.values())])
@@ -326,13 +314,13 @@ def survey(
     with ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(one_batch, start) for start in starts]
         try:
-            return joined([future.result() for future in futures])
-        except BaseException as error:
+            for future in as_completed(futures):
+                future.result()  # raises the first error, which stops the other batches
+        except BaseException:
             clock.stop.set()
-            for future in futures:
-                future.cancel()
-            # Re-raise the original error, not the InterruptedError of the other batches.
-            raise (clock.cause or error) from None
+            pool.shutdown(cancel_futures=True)
+            raise
+        return joined([future.result() for future in futures])
 
 
 def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -344,9 +332,12 @@ def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {name: np.concatenate(row) for name, row in rows.items()} | {"finals": finals}
 
 
-def bounded(found: dict[str, Any]) -> dict[str, Any]:
-    """A survey itself; an orbit that left every bound is refused."""
-    if not traced(found["finite"]) and not found["finite"].all():
+def one_orbit(model: Map, state: Any, plan: Plan, progress: Report | None = None) -> dict[str, Any]:
+    """A plan for one state, which may be growing still; an orbit that leaves every bound is refused."""
+    state, early = model.settled(state)
+    plan = replace(plan, transient=max(plan.transient - len(early), 0))
+    found = {name: values[0] for name, values in survey(model, [state], plan, progress=progress).items()}
+    if not traced(found["finite"]) and not found["finite"]:
         raise unbounded()
     return found
 
@@ -377,7 +368,6 @@ class _Clock:
     def __init__(self, total: int, progress: Report | None) -> None:
         self.total, self.progress, self.done = total, progress, 0
         self.stop, self.lock = threading.Event(), threading.Lock()
-        self.cause: BaseException | None = None
 
     def listen(self) -> None:
         if self.stop.is_set():
@@ -387,13 +377,8 @@ class _Clock:
         self.listen()
         with self.lock:
             self.done += 1
-            try:
-                if self.progress is not None:
-                    self.progress(self.done, self.total, message)
-            except BaseException as error:
-                self.cause = error
-                self.stop.set()  # the other batches end at their next tick
-                raise
+            if self.progress is not None:
+                self.progress(self.done, self.total, message)
 
 
 def _run_batch(
@@ -419,7 +404,7 @@ def _run_batch(
 
         alignment = min(int(ALIGNMENT_SHARE * plan.steps), LONGEST_ALIGNMENT) // every if vectors else 0
         aligns_before = alignment * every <= plan.transient
-        for steps in _shares(plan.transient - aligns_before * alignment * every, plan.pieces):
+        for steps in _shares(plan.transient - aligns_before * alignment * every, 1 if traced(state) else plan.pieces):
             clock.tick("transient")
             state, *_ = walk_on(state, steps)
         *sums, columns = _begin(lanes, state, (*recorders, exponents)) if plan.steps else (None,)
@@ -432,17 +417,23 @@ def _run_batch(
             clock.tick("orbit")
             early = sums if number == plan.blocks // 2 else early
             state, sums, columns, growth = walk_on(state, some, recorders, sums, columns)
-            blocks.append(numbers(growth))
+            blocks.append(growth)
         values = {} if plan.returns is None else plan.returns.find(lanes, state, walk_on)
-        sums, early, last = numbers((sums, early, state))
-        for one, part, first in zip(recorders, sums, early, strict=True):
-            values |= one.result(part, sum(turns) * every, first, sum(turns[: plan.blocks // 2]) * every)
-        values["finite"] = finite_lanes(last)
-        for name in {"lowest", "highest"} & values.keys():
-            values["finite"] = values["finite"] & numpy_for(values[name]).isfinite(values[name]).all(1)
-        if exponents is not None:
-            values |= exponents.result(blocks, sum(turns), values["finite"])
-        return values | {"finals": model.states(lanes, last)}
+        sums, early, blocks, state = numbers((sums, early, blocks, state))
+        steps, first = sum(turns) * every, sum(turns[: plan.blocks // 2]) * every
+        values |= _results(recorders, exponents, sums, early, blocks, state, steps, first)
+        return values | {"finals": model.states(lanes, state)}
+
+
+@as_one_program
+def _results(recorders: Any, exponents: Any, sums: Any, early: Any, blocks: Any, state: Any, steps: int, first: int):
+    """Numbers by name, [lane, ...], from the sums over all steps and over the first ones, and from the last state."""
+    values = {"finite": finite_lanes(state)}
+    for recorder, whole, part in zip(recorders, sums, early, strict=True):
+        values |= recorder.result(whole, steps, part, first)
+    for name in {"lowest", "highest"} & values.keys():
+        values["finite"] = values["finite"] & numpy_for(values[name]).isfinite(values[name]).all(1)
+    return values if exponents is None else values | exponents.result(blocks, steps, values["finite"])
 
 
 def _shares(total: int, parts: int) -> list[int]:
@@ -467,28 +458,24 @@ def walk(
     every: int = 1,
     listen: Callable[[], None] = lambda: None,
 ) -> tuple[Any, Any, Any, Any]:
-    """The state after any number of turns, and what was recorded; Ctrl-C is heard between compiled calls.
+    """The state, sums, tangent vectors and their growth after any number of turns; Ctrl-C is heard on the way.
 
-    A turn is `every` steps, after which tangent vectors `columns` are orthonormalised.
-
-    Returns:
-        The state; the sums; the tangent vectors; and their growth, [vector, lane] each: the sum of its logarithms, and
-        how often rounding was all that was left.
+    A turn is `every` steps, after which tangent vectors `columns` are orthonormalised. The growth is the sum of its
+    logarithms, and how often rounding was all that was left, [vector, lane] each.
     """
-    growth = None
-    if columns is not None:
-        zeros = np.zeros((columns.shape[0], columns.shape[-1]))  # from NumPy, which compiles nothing
-        growth = jnp.asarray(zeros), jnp.asarray(zeros)
+    growth = None if columns is None else (np.zeros((columns.shape[0], columns.shape[-1])),) * 2
     carry = (state, tuple(sums), columns, growth)
+    differentiable = traced(lanes, state) and not recorders and columns is None  # if programs know the number of turns
     for done in range(0, turns, at_once):
         listen()
-        some = jnp.asarray(min(at_once, turns - done))
+        some = min(at_once, turns - done)
+        some = some if differentiable else np.int64(some)
         carry = jax.block_until_ready(run(lanes, tuple(recorders), every, carry, some))
     return carry
 
 
 @eqx.filter_jit
-def run(lanes: Lanes, recorders: tuple[Recorder, ...], every: int, carry: Any, turns: int | Array) -> Any:
+def run(lanes: Lanes, recorders: tuple[Recorder, ...], every: int, carry: Any, turns: Any) -> Any:
     """Some turns of `walk` in one program; their number is an argument of it."""
     state, sums, columns, growth = carry
     tangent = columns is not None
@@ -530,12 +517,26 @@ def steps_at_once(dimension: int, lanes: int = 1, vectors: int = 0, platform: st
     return min(max(NUMBERS_AT_ONCE // (lanes * dimension * (1 + vectors) ** 2), FEWEST_AT_ONCE), MOST_AT_ONCE)
 
 
-def kept_rows(
-    program: Callable[[Any, int], Any], carry: Any, steps: int, at_once: int | None = None
-) -> tuple[Any, list[np.ndarray]]:
-    """The last carry of program(carry, steps), and the rows [step, ...] that it gives of the one lane."""
+def kept_rows(step: Callable[..., Any], lanes: Lanes, carry: Any, steps: int, at_once: int | None = None) -> Any:
+    """The last carry and all rows [step, ...] of one lane, for carry, rows = step(lanes, carry) at every step."""
     at_once, pieces = at_once or MOST_AT_ONCE, []
     for done in range(0, steps, at_once):
-        carry, rows = program(carry, min(at_once, steps - done))
-        pieces.append([numbers(column)[..., 0] for column in rows])
+        some = min(at_once, steps - done)
+        # Orbits of several lengths share one program. Derivatives need a number of steps that is known to it.
+        sizes = (some, some) if traced(lanes, carry) else (rounded_up(some), np.int64(some))
+        carry, rows = _rows(step, lanes, carry, *sizes)
+        pieces.append([numbers(column)[:some, ..., 0] for column in rows])
     return carry, [numpy_for(column).concatenate(column) for column in zip(*pieces, strict=True)]
+
+
+@eqx.filter_jit
+def _rows(step: Callable[..., Any], lanes: Lanes, carry: Any, size: int, steps: Any) -> Any:
+    """The last carry, and room for `size` rows in which those of the steps are first."""
+    shapes = jax.eval_shape(lambda: step(lanes, carry)[1])
+    room = jax.tree.map(lambda row: jnp.zeros((size, *row.shape), row.dtype), shapes)
+
+    def one(number: Any, both: Any) -> Any:
+        carry, new = step(lanes, both[0])
+        return carry, jax.tree.map(lambda column, row: column.at[number].set(row), both[1], new)
+
+    return lax.fori_loop(0, steps, one, (carry, room))

@@ -2,10 +2,16 @@
 
 Roles o (output), v (value), q (query), k (key) have M features each: ±1 patterns over the semantic and the positional
 bits of a token. The mean-field map needs the patterns as site classes only; the finite network needs their columns.
+
+A NumPy archive of features holds `pattern_{o,v,q,k}` [feature, columns and positional bits] (v, q, k with a head axis
+first if there are several heads), `semantic_bits`, `positional_bits` and, if the columns stand for unequal shares of
+the bits, `fractions`. Features that are known by correlations only are kept as `signs`, `weights_{role}` and
+`positional_{role}`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,13 +23,16 @@ import jax
 import numpy as np
 import xarray as xr
 
-from .._files import npz_bytes, read_npz, write_safely
+from .._files import npz_bytes, open_file, read_npz, write_safely
 from .._keys import KeyLike, as_key, numpy_generator
 from .._validation import fail, nonnegative_integer, one_number, positive_integer, positive_number, real_array, traced
-from . import feature_files, site_classes
+from . import site_classes
 from .maps import pytree
 from .site_classes import LARGEST_FEATURES, ROLES, Arrays, JointClasses, all_signs, odd_subsets, role_shape
 
+# A larger file is not a table that somebody typed.
+LARGEST_TABLE = 64 * 2**20
+SIGNS = {"+": 1.0, "-": -1.0, "−": -1.0}
 # Dynamics §2, the paper's features: three semantic segments, then two positional bits.
 PAPER_TABLE = """
 o -++|--
@@ -143,8 +152,8 @@ class Features:
         arrays = {}
         for role, given in _by_role("correlations", correlations).items():
             array = real_array(f"correlations[{role!r}]", given)
+            expected = "[subset, feature]" + ("" if role == "o" else " or [subset, head, feature]")
             if array.ndim not in ((2,) if role == "o" else (2, 3)):
-                expected = "[subset, feature]" if role == "o" else "[subset, feature] or [subset, head, feature]"
                 raise fail(f"correlations[{role!r}]", f"shape {array.shape}", expected)
             arrays[role] = array if role == "o" or array.ndim == 3 else array[:, None]
         count, heads = arrays["o"].shape[1], arrays["v"].shape[1]
@@ -179,7 +188,7 @@ class Features:
             ... ''').odd_correlations("v").round(3).tolist()
             [[[-0.333]]]
         """
-        return cls.from_patterns(*feature_files.read_table(table))
+        return cls.from_patterns(*_read_table(table))
 
     @classmethod
     def paper(cls) -> Self:
@@ -296,7 +305,7 @@ class Features:
             >>> features.columns["v"][0].astype(int).tolist()
             [[1, -1, -1], [1, 1, -1]]
         """
-        base, bits = signs_of("base_semantic", base_semantic, (2,)), None
+        base, positional = signs_of("base_semantic", base_semantic, (2,)), None
         order = np.arange(len(base))
         if permutations is None:
             permutations = {role: np.roll(order, -shift).tolist() for shift, role in enumerate(ROLES[1:], 1)}
@@ -305,14 +314,13 @@ class Features:
         for role, given in permutations.items():
             if sorted(np.asarray(given).tolist()) != order.tolist():
                 raise fail(f"permutations[{role!r}]", given, f"the numbers 0..{len(base) - 1} in some order")
+        indices = {"o": order} | {role: np.asarray(permutations[role], int) for role in ROLES[1:]}
         if base_positional is not None:
             bits = signs_of("base_positional", base_positional, (2,))
             if len(bits) != len(base):
                 raise fail("base_positional", f"{len(bits)} features", f"{len(base)}, as in base_semantic")
-        indices = {"o": order} | {role: np.asarray(permutations[role], int) for role in ROLES[1:]}
-        semantic, positional = (
-            None if part is None else {role: part[index] for role, index in indices.items()} for part in (base, bits)
-        )
+            positional = {role: bits[index] for role, index in indices.items()}
+        semantic = {role: base[index] for role, index in indices.items()}
         return cls.from_patterns(semantic, positional, fractions=fractions)
 
     # What follows from them.
@@ -454,9 +462,8 @@ class Features:
         """
         arrays = read_npz(path, name="path")
         if "signs" not in arrays or "pattern_o" in arrays:
-            semantic, positional = feature_files.split_patterns(path, arrays)
-            return cls.from_patterns(semantic, positional, fractions=arrays.get("fractions"))
-        weights, positional = feature_files.named_by_role(path, arrays, "weights", "positional")
+            return cls.from_patterns(*_split_patterns(path, arrays), fractions=arrays.get("fractions"))
+        weights, positional = _named_by_role(path, arrays, "weights", "positional")
         signs = signs_of("signs", arrays["signs"], (2,))
         weights = {role: real_array(f"weights[{role!r}]", weight) for role, weight in weights.items()}
         heads = weights["v"].shape[1] if weights["v"].ndim == 3 else 0
@@ -487,19 +494,17 @@ class Features:
 
 def _by_role(name: str, value: Any) -> Mapping[str, Any]:
     """A mapping with exactly the four roles, also from a sequence in the order o, v, q, k."""
-    try:
-        given = dict(value) if isinstance(value, Mapping) else list(value)
-    except TypeError as error:
-        raise fail(name, type(value).__name__, "a mapping with the roles o, v, q, k") from error
-    if not isinstance(given, dict):
-        if len(given) != len(ROLES):
+    if not isinstance(value, Mapping):
+        if not np.iterable(value):
+            raise fail(name, type(value).__name__, "a mapping with the roles o, v, q, k")
+        if len(given := list(value)) != len(ROLES):
             raise fail(name, f"{len(given)} arrays", "4, for the roles o, v, q, k in this order")
         return dict(zip(ROLES, given, strict=True))
-    if missing := [role for role in ROLES if role not in given]:
+    if missing := [role for role in ROLES if role not in value]:
         raise fail(name, f"no role {', '.join(missing)}", "the roles o, v, q, k")
-    if foreign := [role for role in given if role not in ROLES]:
+    if foreign := [role for role in value if role not in ROLES]:
         raise fail(name, f"roles {', '.join(map(repr, foreign))}", "the roles o, v, q, k only")
-    return {role: given[role] for role in ROLES}
+    return {role: value[role] for role in ROLES}
 
 
 def signs_of(name: str, value: Any, axes: tuple[int, ...]) -> np.ndarray:
@@ -550,6 +555,70 @@ def _generator(features: Any, positional_bits: Any, heads: Any, key: KeyLike) ->
 def _fair_signs(generator: np.random.Generator, features: int, heads: int, width: int) -> dict[str, np.ndarray]:
     """Independent fair signs: o [feature, width], v, q, k [head, feature, width]."""
     return {role: generator.choice([-1.0, 1.0], role_shape(role, features, heads, width)) for role in ROLES}
+
+
+def _split_patterns(path: str | Path, arrays: Arrays) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Semantic and positional parts of `pattern_{role}`, cut at `semantic_bits`."""
+    (patterns,) = _named_by_role(path, arrays, "pattern", also=("semantic_bits",))
+    semantic_bits, named = arrays["semantic_bits"], arrays.get("positional_bits")
+    if semantic_bits.shape != () or semantic_bits.dtype.kind not in "iu" or semantic_bits < 1:
+        raise fail("semantic_bits", f"{semantic_bits!r} in {str(path)!r}", "one whole number, 1 or more")
+    for role, pattern in patterns.items():
+        if pattern.ndim not in (2, 3) or pattern.shape[-1] < semantic_bits:
+            expected = f"[feature, {semantic_bits} semantic bits and positional bits], perhaps with heads first"
+            raise fail(f"pattern_{role}", f"shape {pattern.shape} in {str(path)!r}", expected)
+    bits = patterns["o"].shape[-1] - int(semantic_bits)
+    if named is not None and (named.shape != () or named.dtype.kind not in "iu" or named != bits):
+        raise fail("positional_bits", f"{named!r} in {str(path)!r}", f"{bits}, as in pattern_o")
+    parts = {role: np.split(pattern, [int(semantic_bits)], axis=-1) for role, pattern in patterns.items()}
+    return {role: pair[0] for role, pair in parts.items()}, {role: pair[1] for role, pair in parts.items()}
+
+
+def _named_by_role(path: str | Path, arrays: Arrays, *kinds: str, also: tuple[str, ...] = ()) -> list[Arrays]:
+    """The arrays `{kind}_{role}` of an archive by role, for each kind."""
+    needed = [*(f"{kind}_{role}" for kind in kinds for role in ROLES), *also]
+    if missing := [name for name in needed if name not in arrays]:
+        raise fail("path", f"{str(path)!r} without {', '.join(missing)}", "the arrays " + ", ".join(needed))
+    return [{role: arrays[f"{kind}_{role}"] for role in ROLES} for kind in kinds]
+
+
+def _read_table(table: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Semantic and positional signs from lines such as "o -++|--"; see `Features.from_table`."""
+    expected = "the text of a table or a path to one"
+    # One line is never a whole table, so a string of one line can only be a path.
+    if isinstance(table, Path) or (isinstance(table, str) and "\n" not in table):
+        with open_file(path := Path(table), name="table", expected=expected) as stream:
+            content = stream.read(LARGEST_TABLE + 1)
+        if len(content) > LARGEST_TABLE:
+            raise fail("table", f"{path} of more than {LARGEST_TABLE // 2**20} MiB", expected)
+        try:
+            table = content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise fail("table", f"{path}, which is not text in UTF-8 (byte {error.start})", expected) from error
+    if not isinstance(table, str):
+        raise fail("table", type(table).__name__, expected)
+    rows: dict[str, dict[int, list[Any]]] = {role: {} for role in ROLES}
+    for number, line in enumerate(table.splitlines(), 1):
+        if not (content := line.split("#")[0].strip()):
+            continue
+        name, _, signs = content.partition(" ")
+        known = re.fullmatch("o1?|[vqk][0-9]{0,9}", name)
+        head = int(name[1:] or 1) if known else 0
+        if head < 1:
+            raise fail(f"table, line {number}", repr(name), "a role o, v, q or k, for v, q, k perhaps with a head: v2")
+        semantic, bar, positional = signs.replace(" ", "").partition("|")
+        if not semantic or set(semantic + positional) - set(SIGNS) or (bar and not positional):
+            raise fail(f"table, line {number}", repr(signs.strip()), "signs + and -, perhaps | and more signs")
+        rows[name[0]].setdefault(head, []).append([[SIGNS[sign] for sign in part] for part in (semantic, positional)])
+    for role, heads in rows.items():
+        if sorted(heads) != list(range(1, len(heads) + 1)) or not heads:
+            raise fail("table", f"heads {sorted(heads)} of role {role}", "every role, its heads counted from 1")
+
+    def part(number: int) -> dict[str, Any]:
+        named = {role: [[row[number] for row in heads[head]] for head in sorted(heads)] for role, heads in rows.items()}
+        return named | {"o": named["o"][0]}
+
+    return part(0), part(1)
 
 
 def share_of_positions(value: Any) -> float:

@@ -20,6 +20,7 @@ from .._keys import KeyLike, as_key
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, one_of, positive_integer, real_array
 from .features import ROLES, Features
+from .maps import rounded_up
 from .meanfield import checked_network
 from .site_classes import merge
 
@@ -63,9 +64,9 @@ class FiniteOrbit:
         """All arrays with named axes.
 
         Example:
-            >>> network = FiniteNetwork(Features.paper(), beta=1.27, gamma=220.0, epsilon=0.02, bits=99)
-            >>> dict(network.run(5, copies=2).to_xarray().sizes)
-            {'copy': 2, 'step': 5, 'feature': 3}
+            >>> network = FiniteNetwork(Features.paper(), beta=1.27, gamma=220.0, epsilon=0.02, bits=990)
+            >>> dict(network.run(100, copies=5).to_xarray().sizes)
+            {'copy': 5, 'step': 100, 'feature': 3}
         """
         arrays = {name: getattr(self, name) for name in ("A", "m_o", "m_o_semantic", "m_v", "m_q", "m_k")}
         axes = {3: ("copy", "step", "feature"), 4: ("copy", "step", "head", "feature")}
@@ -158,8 +159,8 @@ class FiniteNetwork:
             form: "bits" draws every bit; "classes" draws one binomial number per joint class: same law, any N.
 
         Example:
-            >>> network = FiniteNetwork(Features.paper(), beta=0.0, gamma=220.0, epsilon=0.02, bits=30_000)
-            >>> bool(abs(network.run(50, key=3).m_o[0, 1:]).max() < 0.03)
+            >>> network = FiniteNetwork(Features.paper(), beta=0.0, gamma=220.0, epsilon=0.02, bits=990)
+            >>> bool(abs(network.run(100, copies=5, key=3).m_o[:, 1:]).max() < 0.2)
             True
         """
         steps, copies = positive_integer("steps", steps), positive_integer("copies", copies)
@@ -168,9 +169,9 @@ class FiniteNetwork:
         first = self._sites.token_overlaps(token, 0.0)["o"], np.stack([overlaps[role] for role in ROLES[1:]])
         by_class = one_of("form", form, ("bits", "classes")) == "classes"
         draws = None if uniforms is None else self._uniforms(uniforms, steps, copies, by_class)
-        system, key = self._system(by_class), as_key(key)
-        found = _run(system, first, key, draws, copies=copies, steps=steps, by_class=by_class)
-        o, attended, A = (np.asarray(part, np.float64) for part in found)
+        sizes = {"copies": copies, "size": rounded_up(steps), "by_class": by_class}
+        found = _run(self._system(by_class), first, as_key(key), draws, steps, **sizes)
+        o, attended, A = (np.asarray(part, np.float64)[:, :steps] for part in found)
         attended = attended[:, :, :, 0] if self.features.heads == 1 else attended
         return FiniteOrbit(A, o, *np.moveaxis(attended, 2, 0), epsilon=self.epsilon)
 
@@ -201,7 +202,7 @@ class FiniteNetwork:
             raise fail("uniforms", f"shape {np.shape(uniforms)}", f"{expected} with at least {steps - 1} steps")
         if array.min() < 0 or array.max() > 1:
             raise fail("uniforms", f"numbers from {array.min():.6g} to {array.max():.6g}", "numbers in [0, 1]")
-        return array[:, : steps - 1]
+        return array
 
     def _system(self, by_class: bool) -> _System:
         columns, counts = self._sites.columns, self._counts
@@ -222,14 +223,14 @@ class FiniteNetwork:
         return _System(*(jnp.asarray(part, float) for part in parts))
 
 
-@partial(jax.jit, static_argnames=("copies", "steps", "by_class"))
-def _run(system: _System, first: Any, key: jax.Array, uniforms: Any, *, copies: int, steps: int, by_class: bool) -> Any:
-    """o [copy, step, feature], (v, q, k) [copy, step, role, head, feature] and A [copy, step, feature]."""
+@partial(jax.jit, static_argnames=("copies", "size", "by_class"))
+def _run(system: _System, first: Any, key: Any, uniforms: Any, steps: Any, *, copies: int, size: int, by_class: bool):
+    """o [copy, step, feature], (v, q, k) [copy, step, role, head, feature] and A, with room for `size` steps."""
     keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(copies))
-    return jax.vmap(partial(_one_copy, system, first, steps, by_class))(keys, uniforms)
+    return jax.vmap(partial(_one_copy, system, first, steps, size, by_class))(keys, uniforms)
 
 
-def _one_copy(system: _System, first: Any, steps: int, by_class: bool, key: jax.Array, uniforms: Any) -> Any:
+def _one_copy(system: _System, first: Any, steps: Any, size: int, by_class: bool, key: Any, uniforms: Any) -> Any:
     context, _, heads, features = system.positional.shape
 
     def attend(window, attended, time):
@@ -245,7 +246,7 @@ def _one_copy(system: _System, first: Any, steps: int, by_class: bool, key: jax.
         weights = weights / weights.sum(axis=1, keepdims=True)
         return window, jnp.einsum("hd,dha->a", weights, window[:, 0], precision=MATMUL_PRECISION)
 
-    def draw(A, time, given):
+    def draw(A, time):
         """Sum of the semantic bits of every site."""
         fields = system.beta * jnp.einsum("b,bs->s", A, system.o, precision=MATMUL_PRECISION)
         step_key = jax.random.fold_in(key, time)
@@ -253,36 +254,30 @@ def _one_copy(system: _System, first: Any, steps: int, by_class: bool, key: jax.
             # The rarer sign is counted: its probability keeps all digits however close to 0.
             against = rare_binomial(step_key, system.counts, jax.nn.sigmoid(-2 * jnp.abs(fields)))
             return jnp.where(fields >= 0, 1.0, -1.0) * (system.counts - 2 * against)
-        uniform = jax.random.uniform(step_key, fields.shape, fields.dtype) if given is None else given
+        uniform = jax.random.uniform(step_key, fields.shape, fields.dtype) if uniforms is None else uniforms[time - 1]
         return jnp.where((1 + jnp.tanh(fields)) / 2 > uniform, 1.0, -1.0)
 
-    def step(state, inputs):
-        window, A = state
-        time, given = inputs
-        sums = jnp.einsum("rs,s->r", system.patterns, draw(A, time, given), precision=MATMUL_PRECISION) / system.bits
+    def step(time, state):
+        window, A, rows = state
+        sums = jnp.einsum("rs,s->r", system.patterns, draw(A, time), precision=MATMUL_PRECISION) / system.bits
         o, rest = sums[:features], sums[features:].reshape(3, heads, features)
         attended = system.semantic_weight * rest + system.positional[time % context]
         window, A = attend(window, attended, time)
-        return (window, A), (o, attended, A)
+        return window, A, jax.tree.map(lambda column, row: column.at[time].set(row), rows, (o, attended, A))
 
     o, attended = (jnp.asarray(part) for part in first)
     # The first token sees only itself, with weight 1.
     window = jnp.zeros((context, 2, heads, features)).at[0].set(attended[::2])
     A = attended[0].sum(axis=0)
-    _, later = jax.lax.scan(step, (window, A), (jnp.arange(1, steps), uniforms))
-    return tuple(jnp.concatenate([start[None], rest]) for start, rest in zip((o, attended, A), later, strict=True))
+    rows = jax.tree.map(lambda row: jnp.zeros((size, *row.shape)).at[0].set(row), (o, attended, A))
+    return jax.lax.fori_loop(1, steps, step, (window, A, rows))[2]
 
 
 def rare_binomial(key: jax.Array, trials: jax.Array, probability: jax.Array) -> jax.Array:
-    """Independent binomial numbers as floats, for probabilities of at most 1/2; exact in law at any size.
+    """Independent binomial numbers as floats, for up to 10^12 trials, probabilities of at most 1/2; exact in law.
 
     `jax.random.binomial` (read in JAX 0.10) cuts the argument of its Stirling correction at 9: tenths of a percent in
-    the acceptance ratio where about ten successes are expected. 10^7 draws do not show it clearly (its mean is 2.7
-    standard errors off), but nothing here should rest on that; hence the same method with the full correction.
-
-    Arguments:
-        trials: whole numbers up to 10^12, as floats.
-        probability: in [0, 1/2], of the shape of trials.
+    the acceptance ratio where about ten successes are expected. This is the same method with the full correction.
     """
     # Written so that NaN counts as small: inversion ends after a fixed number of steps, rejection would never accept.
     small = ~(trials * probability >= _INVERSION_BELOW)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jax import lax
 
 from .._validation import fail, nonnegative_number, positive_integer
-from .engine import Plan, Report, bounded, check_steps, finite_lanes, kept_rows, steps_at_once, survey, unbounded
+from .engine import Plan, Report, check_steps, finite_lanes, kept_rows, one_orbit, steps_at_once, unbounded
 from .maps import Lanes, as_map
-from .tangents import exponents_of, orthonormalise
+from .tangents import Exponents, exponents_of, orthonormalise
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,12 +121,10 @@ def lyapunov_spectrum(
     """
     model = as_map(model, state)
     check_steps(steps, transient)
-    state, used = model.settled(state)
-    exponents = exponents_of(model.dimension, k, every)
-    plan = Plan(max(transient - used, 0), steps, exponents, blocks=positive_integer("blocks", blocks))
-    found = bounded(survey(model, [state], plan, progress=progress))
-    averages, errors, lost, final = (found[name][0] for name in ("exponents", "errors", "lost", "finals"))
-    running = found["blocks"][0].cumsum(axis=0) / np.arange(1, plan.blocks + 1)[:, None]
+    plan = Plan(transient, steps, exponents_of(model.dimension, k, every), blocks=positive_integer("blocks", blocks))
+    found = one_orbit(model, state, plan, progress)
+    running = found["blocks"].cumsum(axis=0) / np.arange(1, plan.blocks + 1)[:, None]
+    averages, errors, lost, final = (found[name] for name in ("exponents", "errors", "lost", "finals"))
     return LyapunovSpectrum(averages, errors, running, lost, steps, transient, final)
 
 
@@ -147,23 +143,20 @@ def local_exponents(model: Any, state: Any, *, steps: int, k: int | None = None)
     model = as_map(model, state)
     exponents, steps = exponents_of(model.dimension, k), positive_integer("steps", steps)
     lanes, lane_state = model.in_lanes([model.settled(state)[0]])
-    carry = lane_state, lanes.columns(lane_state, exponents.frame)
-    at_once = steps_at_once(model.dimension, 1, exponents.count)
-    (lane_state, _), (rows,) = kept_rows(partial(_local, lanes), carry, steps, at_once)
-    if not finite_lanes(lane_state).all():
+    carry, at_once = _tangents(lanes, lane_state, exponents), steps_at_once(model.dimension, 1, exponents.count)
+    (linear, _), (rows,) = kept_rows(_grow, lanes, carry, steps, at_once)
+    if not finite_lanes(linear.state).all():
         raise unbounded()
     return rows
 
 
 @eqx.filter_jit
-def _local(lanes: Lanes, carry: Any, steps: int) -> Any:
-    """The state and its tangent vectors some steps later, and the growth at every step, −inf if lost to rounding."""
+def _tangents(lanes: Lanes, state: Any, exponents: Exponents) -> Any:
+    return lanes.linearise(state), exponents.init(lanes, state)
 
-    def one(carry: Any, _: None) -> Any:
-        linear, columns = carry
-        columns, logarithms, lost = orthonormalise(lanes.push(linear, columns))
-        return (lanes.advance(linear), columns), (jnp.where(lost, -jnp.inf, logarithms),)
 
-    state, columns = carry
-    (linear, columns), rows = lax.scan(one, (lanes.linearise(state), columns), None, steps)
-    return (linear.state, columns), rows
+def _grow(lanes: Lanes, carry: Any) -> Any:
+    """The linearisation and tangent vectors one step on, and the growth of each, −inf if lost to rounding."""
+    linear, columns = carry
+    columns, logarithms, lost = orthonormalise(lanes.push(linear, columns))
+    return (lanes.advance(linear), columns), (jnp.where(lost, -jnp.inf, logarithms),)

@@ -20,10 +20,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from .. import _precision  # noqa: F401  (float64 before the first array)
-from .._validation import fail, numbers, numpy_for, one_number, real_array
+from .._validation import fail, numbers, numpy_for, one_number, real_array, traced
 
 State = TypeVar("State")
 
@@ -38,13 +38,12 @@ def pytree(*static: str) -> Callable[[type[State]], type[State]]:
     """
 
     def register(cls: type[State]) -> type[State]:
-        names = [each.name for each in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        dynamic = [name for name in names if name not in static]
+        dynamic = [each.name for each in dataclasses.fields(cls) if each.name not in static]  # type: ignore[arg-type]
 
-        def parts(record: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        def parts(record: Any) -> tuple[Any, Any]:
             return [getattr(record, name) for name in dynamic], tuple(getattr(record, name) for name in static)
 
-        def rebuilt(fixed: tuple[Any, ...], leaves: Any) -> Any:
+        def rebuilt(fixed: Any, leaves: Any) -> Any:
             record = object.__new__(cls)
             vars(record).update(zip((*dynamic, *static), (*leaves, *fixed), strict=True))
             return record
@@ -55,6 +54,17 @@ def pytree(*static: str) -> Callable[[type[State]], type[State]]:
     return register
 
 
+def as_one_program(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, compiled as a whole for traced values: run by themselves, all of its operations would compile."""
+    compiled = eqx.filter_jit(function)
+
+    @functools.wraps(function)
+    def call(*given: Any) -> Any:
+        return (compiled if traced(given) else function)(*given)
+
+    return call
+
+
 # A state, the state one step later, and the Jacobian of this step [from coordinate, coordinate, lane].
 Linear = namedtuple("Linear", ("state", "after", "jacobian"))
 
@@ -62,10 +72,10 @@ Linear = namedtuple("Linear", ("state", "after", "jacobian"))
 class Lanes(eqx.Module, Generic[State]):
     """Copies of a map side by side. A map whose state is a vector [coordinate, lane] defines `step` only.
 
-    `linearise` finds the Jacobian at a state, `push` applies it to tangent vectors, and `advance` moves on to the next
-    state and its Jacobian. A loop carries the linearisation from step to step, so that it is in memory once for all
-    tangent vectors.
+    A loop with tangent vectors carries the linearisation from step to step: it is in memory once for all vectors.
     """
+
+    phases = 1  # states are equal if their coordinates are, a multiple of this many steps apart
 
     @abc.abstractmethod
     def step(self, state: State) -> State:
@@ -91,9 +101,9 @@ class Lanes(eqx.Module, Generic[State]):
         """Where a state is, in an order that does not depend on the step."""
         return state  # type: ignore[return-value]
 
-    def at(self, coordinates: Float[Array, "coordinate lane"]) -> State:
-        """The state with these coordinates, at the positions where the lanes began."""
-        return coordinates  # type: ignore[return-value]
+    def at(self, coordinates: Any) -> State:
+        """The state with these coordinates [coordinate, lane], at the positions where the lanes began."""
+        return coordinates
 
     def columns(self, state: Any, vectors: Float[Array, "vector coordinate"]) -> Array:
         """Tangent vectors at a state, the same in all lanes, as `push` takes them; the inverse of `in_order`."""
@@ -102,10 +112,6 @@ class Lanes(eqx.Module, Generic[State]):
     def in_order(self, state: State, column: Array) -> Float[Array, "coordinate lane"]:
         """A tangent vector at a state, in the order of the coordinates."""
         return column
-
-    def returns_count(self, steps: Int[Array, ""]) -> Array:
-        """Whether equal coordinates this many steps apart are equal states."""
-        return steps > 0
 
     def change(self, before: Any, after: Any) -> Float[Array, " lane"]:
         """The squared distance from the previous state with the same positions."""
@@ -143,9 +149,9 @@ class Map(abc.ABC):
     def lanes(self, values: Mapping[str, Array], state: Any) -> Lanes:
         """Copies side by side with these parameters [lane], for states like the given one."""
 
-    def settled(self, state: Any) -> tuple[Any, int]:
-        """A state from which the map is autonomous, and the steps to it."""
-        return state, 0
+    def settled(self, state: Any, most: float = np.inf) -> tuple[Any, list[Any]]:
+        """The first state from which the map is autonomous, or that after `most` steps, and a record of each step."""
+        return state, []
 
     def start(self, lanes: Lanes, states: Sequence[Any]) -> Any:
         """The states of several lanes as one."""
@@ -154,7 +160,7 @@ class Map(abc.ABC):
             if vector.shape != (self.dimension,):
                 expected = f"[{self.dimension}], one entry per coordinate ({', '.join(self.observables)})"
                 raise fail("state", f"shape {vector.shape}", expected)
-        return jnp.asarray(numpy_for(vectors).stack(vectors, axis=-1))
+        return jnp.asarray(numpy_for(vectors).stack(vectors, axis=-1), float)
 
     def states(self, lanes: Lanes, lane_state: Any) -> list[Any]:
         """The states of all lanes."""
@@ -163,16 +169,14 @@ class Map(abc.ABC):
     def in_lanes(
         self, states: Sequence[Any], parameters: Mapping[str, Any] | None = None, place: Any = lambda array: array
     ) -> tuple[Lanes, Any]:
-        """Copies side by side, one for each state, and their states as one.
+        """Copies side by side, one for each state, with parameters [lane] by name, and their states as one.
 
-        Arguments:
-            parameters: by name, [lane]; the map's own by default.
-            place: puts an array with a lane axis on devices.
+        `place` puts an array with a lane axis on devices.
         """
         values = {}
         for name, value in {**self.parameters, **(parameters or {})}.items():
-            xp = numpy_for(value)
-            values[name] = place(jnp.asarray(xp.broadcast_to(xp.asarray(value, np.float64), (len(states),))))
+            # Without a type, `asarray` would compile a program for every shape.
+            values[name] = place(jnp.asarray(numpy_for(value).broadcast_to(value, (len(states),)), jnp.float64))
         lanes = self.lanes(values, states[0])
         return lanes, jax.tree.map(place, self.start(lanes, states))
 
@@ -271,6 +275,11 @@ def check_names(argument: str, given: Mapping[str, Any], known: Mapping[str, Any
     for name in given:
         if name not in known:
             raise fail(argument, repr(name), "one of " + (", ".join(map(repr, known)) or "none: it has no parameters"))
+
+
+def rounded_up(steps: int) -> int:
+    """Room for rows of this many steps, of one size for many numbers of steps: each size is another program."""
+    return max(32, 2 ** (steps - 1).bit_length()) if steps <= 1024 else -(-steps // 1024) * 1024
 
 
 def sum_of_products(jacobian: Array, columns: Array) -> Array:

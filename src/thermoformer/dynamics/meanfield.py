@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 from .. import _validation as check
 from .._validation import fail, numbers, numpy_for, one_number, positive_integer, real_array, traced
 from .features import ROLES, Features, share_of_positions
-from .maps import Lanes, Map, check_names, pytree, sum_of_products
+from .maps import Lanes, Map, as_one_program, check_names, pytree, sum_of_products
 
 # The usual context is 2^bits, so a small file with many positional bits can ask for any size.
 LARGEST_CONTEXT = 2**16
@@ -161,11 +161,14 @@ class MeanField(Map):
             >>> model.step(model.token()).A.shape
             (2, 3)
         """
-        A, _ = self.look(window)
+        return self._moved(window, self.look(window)[0])
+
+    def _moved(self, window: Window, A: np.ndarray) -> Window:
         kept = numpy_for(A, window.A).concatenate([A[None], window.A])[: self.context]
         first = window.first if len(window.A) < self.context - 1 else None
         return Window(kept, numpy_for(window.positions).roll(window.positions, 1, axis=0), first)
 
+    @as_one_program
     def look(self, window: Window) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """A' of a window, and the overlaps of its newest token by role: o [feature], others [head, feature]."""
         tokens = self.overlaps(window.A, window.positions[: len(window.A)])
@@ -188,16 +191,14 @@ class MeanField(Map):
             found[role] = share * semantic + self.epsilon * positional
         return found
 
-    def settled(self, state: Window) -> tuple[Window, int]:
-        """The window when it is full of the map's own tokens, and the steps to it."""
-        steps = 0
-        while self.growing(state):
-            state, steps = self.step(state), steps + 1
-        return state, steps
-
-    def growing(self, state: Any) -> bool:
-        """Whether a window is not yet full of the map's own tokens."""
-        return len(_checked_window(state, self.context, self.features.count).A) < self.context
+    def settled(self, state: Window, most: float = np.inf) -> tuple[Window, list[Any]]:
+        """The window when it is full of the map's own tokens, or after `most` steps, and a record of each step."""
+        early, sizes = [], (self.context, self.features.count)
+        while len(_checked_window(state, *sizes).A) < self.context and len(early) < most:
+            A, overlaps = self.look(state)
+            early.append((A, *(overlaps[role] for role in ROLES)))
+            state = self._moved(state, A)
+        return state, early
 
     def lanes(self, values: Mapping[str, Array], state: Window) -> _WindowLanes:
         """Copies of the model side by side, for windows at the positions of a given one."""
@@ -211,10 +212,10 @@ class MeanField(Map):
         reads_positions = traced(values["epsilon"]) or bool(np.asarray(values["epsilon"]).any())
         return _WindowLanes(
             **values,
-            signs=jnp.asarray(self.features.signs),
-            weights={role: jnp.asarray(self.features.weights[role]) for role in ROLES},
-            biases={role: jnp.asarray(part) for role, part in parts.items()},
-            positions=jnp.asarray(positions),
+            signs=jnp.asarray(self.features.signs, float),
+            weights={role: jnp.asarray(self.features.weights[role], float) for role in ROLES},
+            biases={role: jnp.asarray(part, float) for role, part in parts.items()},
+            positions=jnp.asarray(positions, float),
             phases=phases if reads_positions else 1,
             observed=self.observed,
         )
@@ -227,8 +228,9 @@ class MeanField(Map):
             if known and not np.array_equal(_checked_window(state, *sizes).positions, positions):
                 raise fail("state", "windows at different positions", "equal positions in all windows of one call")
         windows = [state.A[::-1] for state in states]
-        return lanes.start(jnp.asarray(numpy_for(windows).stack(windows, axis=-1)))
+        return lanes.start(jnp.asarray(numpy_for(windows).stack(windows, axis=-1), float))
 
+    @as_one_program
     def states(self, lanes: Any, lane_state: _WindowState) -> list[Window]:
         """The windows of all lanes."""
         slot, attention, positions = numbers((lane_state.slot, lane_state.attention, lanes.positions))
@@ -325,7 +327,7 @@ class _WindowLanes(Lanes[_WindowState]):
     def coordinates(self, state: _WindowState) -> Float[Array, "coordinate lane"]:
         return self.in_order(state, state.attention)
 
-    def at(self, coordinates: Float[Array, "coordinate lane"]) -> _WindowState:
+    def at(self, coordinates: Any) -> _WindowState:
         return self.start(coordinates.reshape(self.context, -1, coordinates.shape[-1]))
 
     def columns(self, state: _WindowState, vectors: Float[Array, "vector coordinate"]) -> Array:
@@ -338,10 +340,6 @@ class _WindowLanes(Lanes[_WindowState]):
         """Entries by slot, put in the order of the tokens, oldest first."""
         order = lax.rem(state.slot + jnp.arange(self.context), self.context)
         return column[order].reshape(-1, column.shape[-1])
-
-    def returns_count(self, steps: Int[Array, ""]) -> Array:
-        """Positions are part of the state: only whole periods of theirs count."""
-        return lax.rem(steps, jnp.asarray(self.phases, steps.dtype)) == 0
 
     def change(self, before: _WindowState, after: _WindowState) -> Float[Array, " lane"]:
         """The new token against the one whose slot it takes, which has the same position."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 import scipy.signal
 import xarray as xr
-from jax import lax
 
 from .._validation import fail, nonnegative_integer, numpy_for, positive_integer, real_array, traced
-from .engine import Density, Plan, Tally, bounded, check_steps, kept_rows, steps_at_once, survey, unbounded, walk
+from . import engine
+from .engine import Density, Plan, Tally, check_steps, kept_rows
 from .maps import Lanes, Map, as_map
 from .meanfield import MeanField, Window
 
@@ -84,13 +82,13 @@ def orbit(model: Any, state: Any, *, steps: int, transient: int = 0) -> Any:
     """
     check_steps(steps, transient)
     model = as_map(model, state)
-    state, early = _grown(model, state, transient + steps)
+    state, early = model.settled(state, transient + steps)
     columns = [numpy_for(column).stack(column) for column in zip(*early[transient:], strict=True)]
     if (left := transient + steps - len(early)) > 0:
         lanes, lane_state = _walked(model, state, max(left - steps, 0))
-        lane_state, rows = kept_rows(partial(_recorded, lanes), lane_state, min(left, steps))
+        lane_state, rows = kept_rows(_recorded, lanes, lane_state, min(left, steps))
         if not traced(rows) and not all(np.isfinite(column).all() for column in rows):
-            raise unbounded()
+            raise engine.unbounded()
         columns = [numpy_for(pair).concatenate(pair) for pair in zip(columns, rows, strict=True)] if columns else rows
         (state,) = model.states(lanes, lane_state)
     if not isinstance(model, MeanField):
@@ -112,35 +110,19 @@ def iterate(model: Any, state: Any, steps: int) -> Any:
         [0.125]
     """
     model, steps = as_map(model, state), nonnegative_integer("steps", steps)
-    state, early = _grown(model, state, steps)
+    state, early = model.settled(state, steps)
     return state if steps == len(early) else model.states(*_walked(model, state, steps - len(early)))[0]
-
-
-def _grown(model: Map, state: Any, steps: int) -> tuple[Any, list[Any]]:
-    """Steps of a window that is still growing, or holds x_0: it is not yet a state of the map in lanes."""
-    early = []
-    while isinstance(model, MeanField) and model.growing(state) and len(early) < steps:
-        attention, overlaps = model.look(state)
-        early.append((attention, *overlaps.values()))
-        state = model.step(state)
-    return state, early
 
 
 def _walked(model: Map, state: Any, steps: int) -> tuple[Lanes, Any]:
     """One lane, and its state some steps later."""
     lanes, lane_state = model.in_lanes([state])
-    return lanes, walk(lanes, lane_state, steps, steps_at_once(model.dimension))[0]
+    return lanes, engine.walk(lanes, lane_state, steps, engine.steps_at_once(model.dimension))[0]
 
 
-@eqx.filter_jit
-def _recorded(lanes: Lanes, state: Any, steps: int) -> Any:
-    """The last state, and what `record` keeps of every step."""
-
-    def one(before: Any, _: None) -> Any:
-        after = lanes.step(before)
-        return after, lanes.record(before, after)
-
-    return lax.scan(one, state, None, steps)
+def _recorded(lanes: Lanes, before: Any) -> Any:
+    after = lanes.step(before)
+    return after, lanes.record(before, after)
 
 
 def orbit_statistics(
@@ -169,16 +151,14 @@ def orbit_statistics(
     """
     check_steps(steps, transient)
     model = as_map(model, state)
-    state, used = model.settled(state)
     # `show` and `limits` are checked also if nothing is counted.
     density = Density.of(model, show, nonnegative_integer("bins", bins) or 1, limits)
     recorders = (Tally(), density) if bins else (Tally(),)
-    plan = Plan(max(transient - used, 0), steps, None, recorders, blocks=1, pieces=1)
-    found = bounded(survey(model, [state], plan))
-    variables = {name: ("observable", found[name][0]) for name in ("average", "deviation", "lowest", "highest")}
+    found = engine.one_orbit(model, state, Plan(transient, steps, None, recorders, blocks=1, pieces=1))
+    variables = {name: ("observable", found[name]) for name in engine.STATISTICS}
     where: dict[str, Any] = {"observable": list(model.observables)}
     if bins:
-        variables["density"], where["value"] = ("value", found["density"][0]), density.middles
+        variables["density"], where["value"] = ("value", found["density"]), density.middles
     return xr.Dataset(variables, where, {"steps": steps, "transient": transient})
 
 

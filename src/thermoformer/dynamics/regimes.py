@@ -10,7 +10,7 @@ import xarray as xr
 
 from .._keys import KeyLike, as_key, numpy_generator
 from .._validation import fail, nonnegative_integer, nonnegative_number, positive_integer
-from .engine import Plan, Report, Returns, bounded, check_steps, survey
+from .engine import Plan, Report, Returns, check_steps, one_orbit, survey
 from .maps import as_map
 from .meanfield import MeanField, Window
 from .tangents import exponents_of
@@ -103,11 +103,10 @@ def regime(
     nonnegative_integer("confirm", confirm)
     exponents = exponents_of(model.dimension, min(3, model.dimension) if k is None else k, 1)
     returns = Returns.of(positive_integer("longest_period", longest_period), tolerance)
-    state, spent = model.settled(state)
-    wait, changes = max(transient - spent, 0), ()
+    wait, spent, changes = max(transient, len(model.settled(state)[1])), 0, ()
     while True:
-        found = bounded(survey(model, [state], Plan(wait, steps, exponents, returns=returns), progress=progress))
-        (state,), spent = found["finals"], spent + wait + steps
+        found = one_orbit(model, state, Plan(wait, steps, exponents, returns=returns), progress)
+        state, spent = found["finals"], spent + wait + steps
         verdict = _verdict(found, steps, spent, longest_period)
         changes = (*changes, (spent, verdict.name))
         wait = spent - steps  # the next verdict comes when the length has doubled
@@ -116,10 +115,10 @@ def regime(
 
 
 def _verdict(found: dict[str, Any], steps: int, spent: int, longest: int) -> Regime:
-    code, zeros, zero = (values[0] for values in classify(found, steps))
-    exponents, errors, final = (found[name][0] for name in ("exponents", "errors", "finals"))
-    period, close, nearest = (int(found[name][0]) for name in ("period", "unconfirmed", "nearest"))
-    drift, nearness, is_zero = found["drift"][0], found["nearness"][0], abs(exponents[0]) <= zero
+    exponents, errors, drift, nearness = (found[name] for name in ("exponents", "errors", "drift", "nearness"))
+    period, close, nearest = (int(found[name]) for name in ("period", "unconfirmed", "nearest"))
+    points = {name: np.asarray(found[name])[None] for name in ("exponents", "errors", "period", "drift", "nearness")}
+    code, zeros, zero = (values[0] for values in classify(points, steps))
     leading = f"leading exponent {exponents[0]:.3g} ± {errors[0]:.1g}"
     within = f"{leading} is 0 within {zero:.1g}"
     after = "after 1 step" if (period or close or nearest) == 1 else f"after {period or close or nearest} steps"
@@ -140,7 +139,7 @@ def _verdict(found: dict[str, Any], steps: int, spent: int, longest: int) -> Reg
             "orbit drifts, is smaller than the tolerance, or settles very slowly; "
             f"find_cycle(model, final_state, {close}) tells whether there is a cycle to settle on"
         )
-    elif code == UNDECIDED and not is_zero:
+    elif code == UNDECIDED and not abs(exponents[0]) <= zero:
         reason = f"{leading}, and no return within {longest} steps: a longer orbit, transient or period may tell"
     elif code == UNDECIDED and zeros > MOST_ZEROS:
         reason = (
@@ -156,17 +155,12 @@ def _verdict(found: dict[str, Any], steps: int, spent: int, longest: int) -> Reg
             "settling on a cycle, or it winds around a torus with a rotation number very close to a fraction of "
             f"denominator {nearest}; it is a torus if find_cycle(model, final_state, {nearest}) finds no stable cycle"
         )
-    period, zero, zeros = period or None, float(zero), int(zeros)
-    return Regime(REGIMES[code], period, exponents, errors, zero, zeros, reason, spent, final_state=final)
+    numbers = period or None, exponents, errors, float(zero), int(zeros)
+    return Regime(REGIMES[code], *numbers, reason, spent, final_state=found["finals"])
 
 
 def classify(found: dict[str, Any], steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Numbers of `REGIMES`, how many exponents count as 0, and what counts as 0; [point] each.
-
-    Arguments:
-        found: a survey with exponents and returns; without `drift` an orbit may be on a torus by its exponents alone.
-        steps: what the exponents are averaged over.
-    """
+    """Numbers of `REGIMES`, how many exponents count as 0, and what counts as 0, [point] each, from a survey."""
     exponents, errors, period = found["exponents"], found["errors"][:, 0], found["period"]
     error = np.where(np.isfinite(errors), errors, 0.0)
     zero = ZERO_GAIN / steps + ZERO_ERRORS * error

@@ -68,12 +68,10 @@ def odd_correlations(signs: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def from_odd_correlations(correlations: np.ndarray) -> np.ndarray:
-    """Weights of `all_signs` from correlations [subset, ..., feature]: the transform that undoes `odd_correlations`.
-
-    With s_1 = + an odd subset is known by its members among the features 2..M, and any subset of these is possible. So
-    the sum over odd subsets is a full Walsh–Hadamard transform over M − 1 signs, done one sign at a time.
-    """
+    """Weights of `all_signs` from correlations [subset, ..., feature]: the transform that undoes `odd_correlations`."""
     features = correlations.shape[-1]
+    # With s_1 = + an odd subset is known by its members among the features 2..M, and any subset of these is possible.
+    # So the sum over odd subsets is a full Walsh–Hadamard transform over M − 1 signs, done one sign at a time.
     table = np.zeros((2,) * (features - 1) + correlations.shape[1:])
     for subset, row in zip(odd_subsets(features), correlations, strict=True):
         table[tuple(int(b in subset) for b in range(1, features))] = row
@@ -84,11 +82,10 @@ def from_odd_correlations(correlations: np.ndarray) -> np.ndarray:
 
 
 def check_possible(correlations: Arrays, signs: np.ndarray, weights: Arrays) -> None:
-    """Refuse correlations that no joint distribution of ±1 bits has.
+    """Refuse correlations that no joint distribution of ±1 bits has; the conditions are necessary and sufficient.
 
-    The conditions are necessary and sufficient: with P_s = weights of o for feature 1, the classes must be
-    probabilities whose own bits are s, and a mean of any other role within a class must lie in [−1, 1]. Then bits
-    drawn with these means, independently given s, have the correlations.
+    With P_s = weights of o for feature 1, the classes must be probabilities whose own bits are s, and a mean of any
+    other role within a class must lie in [−1, 1]. Bits drawn with these means, independently given s, then have them.
     """
     advice = "correlations of ±1 features (insist=True takes them anyway)"
     features, subsets = signs.shape[1], odd_subsets(signs.shape[1])
@@ -123,13 +120,13 @@ def check_possible(correlations: Arrays, signs: np.ndarray, weights: Arrays) -> 
             raise fail("correlations", got, expected)
 
 
+def _signs_name(signs: np.ndarray) -> str:
+    return "(" + "".join("+" if sign > 0 else "−" for sign in signs) + ")"
+
+
 def role_shape(role: str, features: int, heads: int, *width: int) -> tuple[int, ...]:
     """Shape of one role's array: o has no head axis."""
     return (features, *width) if role == "o" else (heads, features, *width)
-
-
-def _signs_name(signs: np.ndarray) -> str:
-    return "(" + "".join("+" if sign > 0 else "−" for sign in signs) + ")"
 
 
 class JointClasses(NamedTuple):

@@ -45,20 +45,16 @@ class Exponents(eqx.Module):
         """Tangent vectors at a state, [vector, *coordinates, lane]."""
         return lanes.columns(state, self.frame)
 
-    def result(self, blocks: Sequence[tuple[Any, Any]], turns: int, finite: np.ndarray) -> dict[str, np.ndarray]:
+    def result(self, blocks: Sequence[tuple[Any, Any]], steps: int, finite: np.ndarray) -> dict[str, np.ndarray]:
         """`exponents`, standard `errors`, shares `lost` to rounding [lane, exponent]; `blocks` [lane, block, exponent].
 
-        The largest exponent is first. Exponents are −inf from the first lost one on, and nan for unbounded orbits.
-
-        Arguments:
-            blocks: the growth of each block of steps, as `engine.walk` gives it.
-            turns: the number of orthonormalisations.
-            finite: [lane], whether the orbit stayed finite.
+        They come from the growth of each block of steps, as `engine.walk` gives it. The largest exponent is first; they
+        are −inf from the first lost one on, and nan for orbits that are not `finite` [lane].
         """
         xp = numpy_for(blocks)
         # By the mean length of a block, so that the mean over blocks is that over all steps.
-        means = [growth * len(blocks) / (turns * self.every) for growth, _ in blocks]
-        lost = xp.stack([counts for _, counts in blocks]).sum(axis=0) / turns
+        means = [growth * len(blocks) / steps for growth, _ in blocks]
+        lost = xp.stack([counts for _, counts in blocks]).sum(axis=0) / (steps // self.every)
         means, lost = largest_first(xp.stack(means).transpose(2, 0, 1), lost.T)
         bounded = xp.where(finite[:, None, None], means, np.nan)
         exponents, count = bounded.mean(axis=1), len(blocks)
@@ -69,41 +65,29 @@ class Exponents(eqx.Module):
 
 
 def exponents_of(dimension: int, k: Any = None, every: Any = None, *, quick: bool = False) -> Exponents:
-    """The k leading exponents of a map, all by default.
-
-    Arguments:
-        every: steps between orthonormalisations. By default 1 for up to 24 vectors; with more, orthonormalising costs
-            more than pushing, and is done less often.
-        quick: whether the default is every fourth step with more than four vectors: a few more low exponents are lost.
-    """
+    """The k leading exponents of a map, all by default, orthonormalised after `every` steps."""
     if k is not None and positive_integer("k", k) > dimension:
         raise fail("k", k, f"at most {dimension}, the dimension of the map")
     count = dimension if k is None else int(k)
+    # Orthonormalising many vectors costs more than pushing them. Doing it less often loses a few more low exponents.
     usual = 1 if count <= UNROLLED else int(np.clip(dimension // 6, 1, 16))
     usual = max(4, usual) if quick and count > 4 else usual
     every = usual if every is None else positive_integer("every", every)
-    return Exponents(jnp.asarray(random_frame(count, dimension)), every)
+    return Exponents(jnp.asarray(random_frame(count, dimension), float), every)
 
 
 def random_frame(count: int, dimension: int) -> Float[np.ndarray, "vector coordinate"]:
-    """Orthonormal vectors in random directions; the first ones are the same for every count.
-
-    Unit vectors may lie in an invariant subspace of the map, which they never leave: the largest exponent can then be
-    missed. Random vectors have a part in every direction.
-    """
-    # Rows are drawn one after another, and QR of the first columns depends on the others by rounding only. Small frames
-    # are parts of one, without this rounding.
+    """Orthonormal vectors in random directions; the first ones are the same for every count."""
+    # Unit vectors may lie in an invariant subspace of the map and miss the largest exponent. Rows are drawn one after
+    # another, and QR of the first depends on the others by rounding only. Small frames are parts of one, without it.
     drawn = max(count, min(dimension, UNROLLED))
     return np.linalg.qr(np.random.default_rng(FRAME_SEED).normal(size=(drawn, dimension)).T)[0].T[:count]
 
 
 def largest_first(blocks: np.ndarray, lost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Block means [lane, block, exponent] and lost shares [lane, exponent], sorted by the mean over all blocks.
-
-    Vectors are in descending order only in the limit of many steps. Exponents from the first lost one on stay at the
-    end, in the order of their vectors: their values mean nothing.
-    """
+    """Block means [lane, block, exponent] and lost shares [lane, exponent], sorted by the mean over all blocks."""
     xp = numpy_for(blocks, lost)
+    # Exponents from the first lost one on stay at the end, in the order of their vectors: their values mean nothing.
     means = xp.where(_lost_from_first(lost), -np.inf, blocks.mean(axis=1))
     order = xp.argsort(-means, axis=1, stable=True)
     return xp.take_along_axis(blocks, order[:, None], axis=2), xp.take_along_axis(lost, order, axis=1)
@@ -115,11 +99,10 @@ def _lost_from_first(lost: Float[np.ndarray, "lane exponent"]) -> Bool[np.ndarra
 
 
 def orthonormalise(columns: Float[Array, "vector *coordinates lane"]) -> tuple[Array, Array, Array]:
-    """Orthonormal vectors that span the same spaces (modified Gram–Schmidt).
+    """Orthonormal vectors that span the same spaces (modified Gram–Schmidt), and [vector, lane] two numbers of each.
 
-    Returns:
-        The vectors; the logarithm of the length that each had left without its projections on those before; and
-        whether rounding is all that was left, [vector, lane]. A vector of length 0 stays 0, and counts as lost.
+    These are the logarithm of the length that it had left without its projections on those before, and whether rounding
+    is all that was left. A vector of length 0 stays 0, and counts as lost.
     """
     shape, on_cpu = columns.shape, jax.default_backend() == "cpu"
     flat = columns.reshape(shape[0], -1, shape[-1])
