@@ -68,10 +68,10 @@ def test_logistic_diagram_has_the_known_windows():
 
 def test_points_are_those_of_the_single_tools(start):
     betas = np.array([1.2, 1.255, 1.4])
-    found = orbit_diagram(paper(), start, "beta", betas, steps=2000, transient=3000, k=6, bins=64, limits=(-1, 1))
+    found = orbit_diagram(paper(), start, "beta", betas, steps=2000, transient=3000, k=12, bins=64, limits=(-1, 1))
     for number, beta in enumerate(betas):
         model = paper(float(beta))
-        spectrum = lyapunov_spectrum(model, start, steps=2000, transient=3000, k=6, every=4)
+        spectrum = lyapunov_spectrum(model, start, steps=2000, transient=3000, every=4)
         if beta < 1.3:  # beyond, chaos parts the ways
             np.testing.assert_allclose(found.exponents[number], spectrum.exponents, atol=1e-8)
             whole = orbit(model, start, steps=2000, transient=3000).m_o[:, 0]
@@ -159,14 +159,14 @@ from thermoformer.dynamics import Features, MeanField, Window, orbit_diagram
 assert len(jax.local_devices()) == 2
 model = MeanField(Features.paper(), 1.27, 220.0, 0.02)
 start = Window(*np.load(sys.argv[1]).values())
-found = orbit_diagram(model, start, "beta", {BETAS[:8].tolist()}, devices=jax.local_devices(), **{SMALL})
+found = orbit_diagram(model, start, "beta", {BETAS[:9].tolist()}, devices=jax.local_devices(), **{SMALL})
 found.to_netcdf(sys.argv[2])
 """
     np.savez(tmp_path / "start.npz", A=start.A, positions=start.positions)
     arguments = [sys.executable, "-c", code, str(tmp_path / "start.npz"), str(tmp_path / "found.nc")]
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     subprocess.run(arguments, env=environment, check=True)
-    one, two = orbit_diagram(paper(), start, "beta", BETAS[:8], **SMALL), xr.load_dataset(tmp_path / "found.nc")
+    one, two = orbit_diagram(paper(), start, "beta", BETAS[:9], **SMALL), xr.load_dataset(tmp_path / "found.nc")
     for name in ("exponents", "density", "section_density", "period", "average"):
         np.testing.assert_allclose(one[name], two[name], atol=1e-10)
 

@@ -9,7 +9,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 import xarray as xr
 from jax import lax
 from jaxtyping import Array, Float
@@ -233,6 +232,8 @@ def bifurcation_point(
     if ends[0] * ends[1] > 0:
         got = f"{bracket}, where the largest |multiplier| is {ends[0] + 1:.6g} and {ends[1] + 1:.6g}"
         raise fail("bracket", got, "one end with a stable and one with an unstable cycle")
+    import scipy.optimize  # imported late: slow, and only this function needs it
+
     found = scipy.optimize.root_scalar(growth, bracket=(low, high), method="brentq", xtol=tolerance, rtol=1e-15)
     value = float(found.root)
     growth(value)

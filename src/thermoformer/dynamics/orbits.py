@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy.signal
 import xarray as xr
 
 from .._validation import fail, nonnegative_integer, numpy_for, positive_integer, real_array, traced
@@ -181,6 +180,8 @@ def power_spectrum(values: Any, *, segment: int | None = None) -> xr.DataArray:
     length = segment or max(2 ** int(np.log2(max(len(values) / 8, 8))), 8)
     if positive_integer("segment", length) > len(values):
         raise fail("segment", segment, f"at most {len(values)}, the number of steps")
+    import scipy.signal  # imported late: slow, and only this function needs it
+
     frequency, power = scipy.signal.welch(values, nperseg=int(length), axis=0, detrend="constant")
     return _along("frequency", frequency, "cycles per step", power, "power spectral density")
 
