@@ -42,14 +42,6 @@ def test_off_or_not_writable(folder, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_nothing_is_kept_where_there_is_a_gpu(tmp_path, monkeypatch):
-    monkeypatch.setenv("THERMOFORMER_CACHE", str(tmp_path))
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    monkeypatch.setattr(_programs, "_has_gpu", lambda: True)
-    _programs.keep_programs()
-    assert not list(tmp_path.iterdir()) and "JAX_COMPILATION_CACHE_DIR" not in os.environ
-
-
 def test_what_was_not_used_for_longest_goes_first(tmp_path):
     for age, name in enumerate("abcd"):
         (tmp_path / name).write_bytes(bytes(100))

@@ -24,13 +24,12 @@ def keep_programs() -> None:
     """Lets JAX keep compiled programs on disk.
 
     The folder is `THERMOFORMER_CACHE`, by default `thermoformer` in the user's folder for caches; 0 or nothing turns it
-    off. JAX's own `JAX_COMPILATION_CACHE_DIR` comes first. Nothing is kept on machines with an NVIDIA GPU: there
-    derivatives of orbits were NaN in five of six processes that kept programs (H200, jax 0.11), for a reason unknown.
+    off. JAX's own `JAX_COMPILATION_CACHE_DIR` comes first.
     """
     # A write that was killed leaves half a file. JAX then compiles the program again, which is no news to the user.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
     folder = os.environ.get("THERMOFORMER_CACHE", str(_caches() / "thermoformer"))
-    if folder in ("", "0") or "JAX_COMPILATION_CACHE_DIR" in os.environ or _has_gpu():
+    if folder in ("", "0") or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     # Machines that share a home folder may have different processors.
     place = Path(folder) / f"programs-{_processor()}"
@@ -49,10 +48,6 @@ def keep_programs() -> None:
         os.environ.setdefault(name.upper(), str(value))
         if "jax" in sys.modules:
             sys.modules["jax"].config.update(name, value)
-
-
-def _has_gpu() -> bool:
-    return os.environ.get("JAX_PLATFORMS") != "cpu" and any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def _caches() -> Path:

@@ -177,7 +177,8 @@ class MeanField(Map):
             tokens = {role: xp.concatenate([tokens[role], window.first[role][None]]) for role in tokens}
         scale = self.gamma / np.sqrt(self.features.count)
         logits = scale * xp.einsum("ha,dha->dh", tokens["q"][0], tokens["k"])
-        powers = xp.exp(logits - logits.max(axis=0)[None])
+        largest = logits.max(axis=0)[None]
+        powers = xp.exp(logits - (lax.stop_gradient(largest) if traced(largest) else largest))
         attention = xp.einsum("dh,dha->a", powers / powers.sum(axis=0)[None], tokens["v"])
         return attention, {role: tokens[role][0] for role in ROLES}
 
@@ -383,7 +384,10 @@ class _WindowLanes(Lanes[_WindowState]):
         """A', the weights of all tokens [slot, head, lane], and the part of each head in A' [head, feature, lane]."""
         products = jnp.sign(self._scale)[None] * jnp.sum(state.query[None] * state.keys, 2)
         # The largest exponent is exactly 0, whatever γ is: γ comes after the difference, so that it scales no rounding.
-        powers = jnp.exp(jnp.abs(self._scale)[None] * (products - jnp.max(products, 0)[None]))
+        # A shift changes no weight and needs no derivative. That of a maximum may be 0/0 on a GPU, where XLA computes
+        # the products twice with different rounding, and none of them equals the maximum.
+        largest = lax.stop_gradient(jnp.max(products, 0))
+        powers = jnp.exp(jnp.abs(self._scale)[None] * (products - largest[None]))
         weights = powers * (1 / jnp.sum(powers, 0))[None]
         of_heads = jnp.sum(weights[:, :, None] * state.values, 0)
         return jnp.sum(of_heads, 0), weights, of_heads
