@@ -263,3 +263,29 @@ def test_continued_is_solve_on_the_same_data():
     assert not near.continued(widths=2, max_steps=1).converged
     with pytest.raises(ValueError, match="method: got 'adam'; expected one of 'auto', 'newton'"):
         near.continued(method="adam")
+
+
+@pytest.mark.parametrize("method", ["newton", "limited-memory"])
+def test_near_and_far_starts_lead_to_the_minimum(method):
+    arch, features, labels = small_problem((2, 2))
+    start = solve(arch.replace(widths=400), features, labels, temperature=0.1, method=method)
+    for width, temperature, variance in ((380, 0.1, 1.0), (400, 0.09, 1.1), (4, 0.01, 1.0)):
+        changed = arch.replace(widths=width, variances=variance)
+        given = {"temperature": temperature, "method": method, "tolerance": 1e-7}
+        cold, warm = (solve(changed, features, labels, start=one, **given) for one in (None, start))
+        np.testing.assert_allclose(warm.order_parameter, cold.order_parameter, atol=1e-6 * variance)
+        assert width == 4 or warm.stats.evaluations <= cold.stats.evaluations / (2 if method == "newton" else 1)
+
+
+def test_a_start_lends_its_data_only_if_they_are_the_same():
+    arch, features, labels = small_problem((2, 2))
+    start = solve(arch, features, labels, temperature=0.1)
+    assert solve(arch, features, labels.copy(), temperature=0.2, start=start).problem is start.problem
+    others = PathFeatures.from_attentioned_inputs(2 * features.values)
+    labels[0] *= -1
+    changed = {"labels": (arch, features, labels), "features": (arch, others, labels)}
+    changed["variance"] = (arch.replace(variances=2.0), features, labels)
+    for given in changed.values():
+        cold, warm = (solve(*given, temperature=0.2, start=one) for one in (None, start))
+        np.testing.assert_allclose(warm.order_parameter, cold.order_parameter, atol=1e-6)
+        assert warm.problem is not start.problem

@@ -302,7 +302,7 @@ class Search:
                 given = {"temperature": self.temperature, "form": self.data.form, "throw": False}
                 solution = solve(self.arch, features, labels, **given, **options)
             else:
-                start = replace(earlier, vector=self._vector)
+                start = replace(earlier, vector=self._vector, curvature=None)
                 solution = start.continued(widths=self.arch.widths, temperature=self.temperature, **options)
             _solutions.put(self.data.key, solution)
         self._left -= steps

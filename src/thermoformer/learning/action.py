@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -194,17 +195,18 @@ class Action(eqx.Module):
         return "newton" if self.hessian_operations <= NEWTON_OPERATIONS else "limited-memory"
 
     @partial(jax.jit, static_argnames=("method",))
-    def minimise(self, start: Any, tolerance: Any, max_steps: Any, method: str) -> Minimum:
+    def minimise(self, start: Any, tolerance: Any, max_steps: Any, method: str, memory: Any = None) -> Minimum:
         """A minimum of S from a start; norm, curvature and gain are of S over its scale, value and derivatives of S.
 
         Compiled once per shape. The search has no derivatives of its own: `stationary` gives them to where it ends.
+        `memory` is what limited-memory BFGS learned in an earlier search nearby.
         """
         action, start = jax.lax.stop_gradient((self, jnp.asarray(start)))
         scale, options = action.scale, {"tolerance": tolerance, "max_steps": max_steps}
         if method == "newton":
             found = newton(lambda at: jax.tree.map(lambda part: part / scale, action.derivatives(at)), start, **options)
         else:
-            found = limited_memory(lambda at: action.reachable(at) / scale, start, **options)
+            found = limited_memory(lambda at: action.reachable(at) / scale, start, memory, **options)
         hessian = None if found.hessian is None else scale * found.hessian
         return found._replace(value=scale * found.value, gradient=scale * found.gradient, hessian=hessian)
 
@@ -241,6 +243,49 @@ class Action(eqx.Module):
 def hessian_operations(pairs: int, size: int, layout: Layout) -> float:
     """Operations for the exact Hessian: one P³ product per pair, all traces of two, and second derivatives of U."""
     return 2.0 * pairs * size**2 * (size + pairs) + 20.0 * layout.count * layout.blocks[0].rows ** 3
+
+
+@jax.jit
+def follow(action: Action, before: Setting, vector: Any, hessian: Any, tolerance: Any, max_steps: Any) -> Array:
+    """A start for `minimise`: BFGS from the minimum and the Hessian at another setting, by gradients alone.
+
+    Only the entropy depends on the widths: the first step needs no gradient, since that of the energy at the old
+    minimum is known. The last step is not evaluated if it will reach the tolerance; `minimise` will do that.
+    """
+    vector, (_, old_slope, old_curvature) = (
+        jnp.asarray(vector),
+        replace(action, setting=before).entropy_derivatives(vector),
+    )
+    _, slope, curvature = action.entropy_derivatives(vector)
+    slope_of, goal = jax.grad(action.reachable), tolerance * action.scale
+
+    def step(hessian: Array, gradient: Array) -> Array:
+        move = -jax.scipy.linalg.solve(hessian, gradient, assume_a="pos")
+        return move * jnp.minimum(1, FIRST_RADIUS / jnp.maximum(jnp.linalg.norm(move), FIRST_RADIUS))
+
+    def proceed(state: tuple) -> Array:
+        _, _, _, _, norm, last, steps = state
+        return (norm * norm / last > goal / 10) & (norm < 0.7 * last) & (steps < max_steps)
+
+    def advance(state: tuple) -> tuple:
+        vector, move, gradient, hessian, norm, _, steps = state
+        found = slope_of(vector + move)
+        size = jnp.abs(found).max()
+        better = size < norm  # false for NaN
+        change, pull = found - gradient, hessian @ move
+        update = jnp.outer(change, change) / (change @ move) - jnp.outer(pull, pull) / (move @ pull)
+        # The first gradient was not evaluated: it has nothing to say about the curvature.
+        hessian = jnp.where((steps > 0) & (change @ move > 0), hessian + update, hessian)
+        moved = jnp.where(better, vector + move, vector)
+        move = jnp.where(better & (size > goal), step(hessian, found), 0.0)
+        return moved, move, found, hessian, jnp.where(better, size, jnp.inf), norm, steps + 1
+
+    hessian = hessian + jnp.diag(curvature - old_curvature)
+    move = step(hessian, slope - old_slope)
+    far = 1.0 * action.scale  # gradients of this size are not those of a neighbour
+    first = (vector, move, vector, hessian, far, 2 * far, jnp.asarray(0))
+    vector, move, *_ = jax.lax.while_loop(proceed, advance, first)
+    return vector + move
 
 
 @eqx.filter_custom_jvp
@@ -305,6 +350,7 @@ class Minimum(NamedTuple):
     value: Float[Array, ""]
     gradient: Float[Array, " parameter"]
     hessian: Float[Array, "parameter parameter"] | None = None  # none where it was not formed
+    memory: Any = None  # of limited-memory BFGS
 
 
 def newton(
@@ -380,10 +426,12 @@ def trust_region_move(gradient: Array, curvatures: Array, directions: Array, rad
     return directions @ chosen, -(slope @ chosen + 0.5 * curvatures @ chosen**2)
 
 
-def limited_memory(function: Callable[[Array], Array], start: Array, *, tolerance: Any, max_steps: Any) -> Minimum:
+def limited_memory(
+    function: Callable[[Array], Array], start: Array, memory: Any = None, *, tolerance: Any, max_steps: Any
+) -> Minimum:
     """Limited-memory BFGS with optax's zoom line search, for more numbers than a Hessian is worth.
 
-    Each step costs about one evaluation of the function with its gradient.
+    Each step costs about one evaluation of the function with its gradient. `memory` is that of an earlier search.
     """
     import optax  # imported late: small problems never need it
 
@@ -406,9 +454,18 @@ def limited_memory(function: Callable[[Array], Array], start: Array, *, toleranc
         stalled = (moved == vector).all()
         return moved, memory, norm, steps + 1, evaluations + information.num_linesearch_steps, stalled
 
-    first = (start, optimiser.init(start), jnp.asarray(jnp.inf), 0, 0, jnp.asarray(False))
+    blank: Any = optimiser.init(start)
+    if memory is not None:
+        # The last pair of differences is repeated: what the function itself changed by says nothing of its curvature.
+        value, gradient = jax.value_and_grad(function)(start)
+        step, change = (
+            pairs[(memory.count - 2) % MEMORY] for pairs in (memory.diff_params_memory, memory.diff_updates_memory)
+        )
+        memory = memory._replace(count=memory.count - 1, params=start - step, updates=gradient - change)
+        blank = (memory, *optax.tree_utils.tree_set(blank[1:], value=value, grad=gradient))
+    first = (start, blank, jnp.asarray(jnp.inf), 0, 0, jnp.asarray(False))
     vector, memory, norm, _, evaluations, _ = jax.lax.while_loop(proceed, advance, first)
     value = jnp.asarray(optax.tree_utils.tree_get(memory, "value"))
     unknown = jnp.asarray(jnp.nan)
     gradient = jnp.asarray(optax.tree_utils.tree_get(memory, "grad"))
-    return Minimum(vector, norm, unknown, jnp.asarray(evaluations), unknown, value, gradient)
+    return Minimum(vector, norm, unknown, jnp.asarray(evaluations), unknown, value, gradient, None, memory[0])

@@ -14,6 +14,7 @@ diagonal, then Z. Zero everywhere is B = I, Z = 0: the limit of infinite width.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,17 +30,11 @@ from .._validation import fail, instance, positive_integer, positive_number, tra
 
 @dataclass(frozen=True)
 class Block:
-    """The sizes of one layer's [Z B].
+    """The sizes of one layer's [Z B]."""
 
-    Fields:
-        rows: H_l times the rank of the vectors above.
-        columns: of B: rows, or what the width leaves beside the old vectors.
-        old: columns of Z: the rank of the vectors above with skips, else 0.
-    """
-
-    rows: int
-    columns: int
-    old: int
+    rows: int  # H_l times the rank of the vectors above
+    columns: int  # of B: rows, or what the width leaves beside the old vectors
+    old: int  # columns of Z: the rank of the vectors above with skips, else 0
 
     @property
     def triangle(self) -> int:
@@ -70,12 +65,6 @@ class Block:
 class Layout:
     """The blocks of an architecture; hashable, so that a program is compiled once per layout.
 
-    Fields:
-        heads, outputs, skip: of the architecture.
-        ranks: most columns that [Z B] may have in layers 1..L and the readout, if a width limits them; else None.
-        finite: whether the numbers follow the exact law at finite width, in which the diagonal entries of B have
-            fewer degrees of freedom one after another, and not its leading order at large width.
-
     Example:
         >>> Layout((2, 2)).blocks[0], Layout((2, 2)).count
         (Block(rows=4, columns=4, old=0), 14)
@@ -84,7 +73,9 @@ class Layout:
     heads: tuple[int, ...]
     outputs: int = 1
     skip: bool = False
-    ranks: tuple[int, ...] | None = None
+    ranks: tuple[int, ...] | None = None  # most columns of [Z B] in layers 1..L and the readout, if a width limits them
+    # Whether the numbers follow the exact law at finite width, in which the diagonal entries of B have fewer degrees of
+    # freedom one after another, and not its leading order at large width.
     finite: bool = False
 
     @property
@@ -217,7 +208,7 @@ class Architecture:
     @property
     def layout(self) -> Layout:
         """The layout of the whitened order parameters at widths above the number of paths."""
-        return Layout(self.heads, self.outputs, self.skip)
+        return _layout(self.heads, self.outputs, self.skip)
 
     @property
     def finite_layout(self) -> Layout:
@@ -297,6 +288,9 @@ class Architecture:
         if unknown:
             raise fail("changes", ", ".join(sorted(unknown)), "only " + ", ".join(vars(self)))
         return Architecture(**(vars(self) | changes))
+
+
+_layout = functools.cache(Layout)  # which keeps its blocks
 
 
 def checked_architecture(value: Any) -> Architecture:

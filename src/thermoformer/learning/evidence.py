@@ -191,16 +191,11 @@ class _Allowed(eqx.Module):
 
     A knob k with reach r moves a logarithm by r sin(k/r): every k is allowed, and near the middle k is the logarithm
     itself, which has the size of the whitened coordinates beside it.
-
-    Fields:
-        base: the setting that the search starts from.
-        middle: ln τ where its knob is 0.
-        reach: of ln τ, and of the logarithm of each product of variances, [knob].
     """
 
     base: Setting
-    middle: Any
-    reach: Any
+    middle: Any  # ln τ where its knob is 0
+    reach: Any  # of ln τ, and of the logarithm of each product of variances, [knob]
     variances: bool = eqx.field(static=True)
 
     def setting(self, knobs: jax.Array) -> Setting:

@@ -70,14 +70,9 @@ class Target(eqx.Module):
         """½ of the entropy at finite width: −ln of the prior density, less a constant."""
         return self.action.entropy(self.vector(position)) / 2
 
-
-class _Observed(eqx.Module):
-    """What is kept of a draw: the vector and −ln density."""
-
-    target: Target
-
-    def __call__(self, position: jax.Array, potential: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return self.target.vector(position), potential
+    def observed(self, position: jax.Array, potential: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """What is kept of a draw: the vector and −ln density."""
+        return self.vector(position), potential
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,12 +188,12 @@ def sample_order_parameters(
         name = "tempered nuts"
         target = Target(action, jnp.zeros(layout.count), jnp.ones(layout.count))
         prior = partial(prior_vectors, layout, action.setting)
-        found = run_tempered(target, _Observed(target), prior, key, plan, target_acceptance)
+        found = run_tempered(target, target.observed, prior, key, plan, target_acceptance)
     else:
         name = "nuts"
         start_key, run_key = jax.random.split(key)
         target, start, known = whitened_target(action, start_key, plan.chains)
-        found = run_nuts(target, _Observed(target), start, run_key, plan, target_acceptance, known)
+        found = run_nuts(target, target.observed, start, run_key, plan, target_acceptance, known)
     (vectors, potentials), stats = found
     grams = np.asarray(_grams(action, jnp.asarray(vectors)))
     if layout.narrow and stats.crossings is None:

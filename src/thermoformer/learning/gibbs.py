@@ -88,15 +88,10 @@ def block_kernel(vectors: Array, states: Array) -> Float[Array, "row row"]:
 
 
 class GibbsSweep(eqx.Module):
-    """One sweep, (key, weights) -> weights: moves from the readout down, then a draw of every block from V⁰ up.
-
-    Fields:
-        data: the training data.
-        problem: the same data prepared for K(U) + τI.
-    """
+    """One sweep, (key, weights) -> weights: moves from the readout down, then a draw of every block from V⁰ up."""
 
     data: PathData
-    problem: Problem
+    problem: Problem  # the same data prepared for K(U) + τI
 
     def __call__(self, key: Array, weights: Weights) -> Weights:
         """The weights after one sweep, which leaves the posterior invariant."""

@@ -24,6 +24,7 @@ from .._validation import (
     fail,
     instance,
     layers_of_attention,
+    numpy_for,
     one_of,
     positive_integer,
     real_array,
@@ -70,10 +71,10 @@ def prior_weights(arch: Architecture, token_width: int, *, key: KeyLike, draws: 
     lead = () if draws is None else (positive_integer("draws", draws),)
     keys = jax.random.split(as_key(key), arch.layers + 2)
     flat = (shapes.embedding, *shapes.values, shapes.readout)
-    drawn = [
-        scale * standard_normal(one, (*lead, *shape))  # type: ignore[misc]
-        for scale, one, shape in zip(arch.deviations, keys, flat, strict=True)
-    ]
+    rows = [standard_normal(one, (*lead, *shape)) for one, shape in zip(keys, flat, strict=True)]  # type: ignore[misc]
+    # Outside of JAX, where each shape would be one more program.
+    numpy = numpy_for(rows, arch.deviations)
+    drawn = [jnp.asarray(scale * numpy.asarray(row)) for scale, row in zip(arch.deviations, rows, strict=True)]
     return Weights(drawn[0], tuple(drawn[1:-1]), drawn[-1])
 
 
@@ -235,20 +236,15 @@ def row_scales(arch: Architecture) -> np.ndarray:
 class PathData(eqx.Module):
     """Training data for samplers of weights, which need no tokens but only attentioned inputs.
 
-    Fields:
-        features: ξ/√N0 [example', path, feature'], the feature axis reduced to the rank of ξ, and the examples rotated
-            to as many as there are features of all paths, if those are fewer.
-        labels: [output, example'].
-        temperature: τ.
-        deviations: σ0, σ1..σL, σa.
-        structure: the architecture with its variances set to 1, so that other variances do not compile again.
+    The feature axis of ξ/√N0 is reduced to its rank, and the examples are rotated to as many as there are features of
+    all paths, if those are fewer.
     """
 
     features: Float[Array, "example path feature"]
     labels: Float[Array, "output example"]
     temperature: Float[Array, ""]
     deviations: Float[Array, " layer"]
-    structure: Architecture = eqx.field(static=True)
+    structure: Architecture = eqx.field(static=True)  # with variances 1, so that others do not compile again
 
     def outputs(self, weights: Weights) -> Float[Array, "output example"]:
         """f = Σ_π e_πᵀV⁰ ξ_π/√N0 of all (rotated) examples."""

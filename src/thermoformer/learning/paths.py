@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
-from .._validation import layers_of_attention, one_of, places, real_array, true_or_false
+from .._validation import layers_of_attention, one_of, places, real_array, traced, true_or_false
 
 READOUTS = ("last", "first", "mean")
 
@@ -88,11 +88,17 @@ class PathFeatures(eqx.Module):
 
     def select(self, paths: Sequence[int] | np.ndarray) -> PathFeatures:
         """The same examples with only the given paths, in the given order."""
-        return self._of(self.values[:, places("paths", paths, self.paths)])
+        return self._of(self._indexed((slice(None), places("paths", paths, self.paths))))
 
     def __getitem__(self, examples: Any) -> PathFeatures:
         """The given examples: a slice, an array of indices or a mask with one entry per example."""
-        return self._of(self.values[places("examples", examples, self.examples)])
+        return self._of(self._indexed(places("examples", examples, self.examples)))
+
+    def _indexed(self, index: Any) -> Array:
+        """By NumPy on a CPU, where JAX would compile a program for every shape."""
+        if traced(self.values) or jax.default_backend() != "cpu":
+            return self.values[index]
+        return jnp.asarray(np.asarray(self.values)[index])
 
     def __len__(self) -> int:
         return self.examples

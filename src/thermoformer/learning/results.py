@@ -196,17 +196,11 @@ def description(arch: Architecture) -> dict[str, Any]:
 
 
 class NewExamples(eqx.Module):
-    """New examples beside the training data: features, or products of pairs of paths for use with many U.
-
-    Fields:
-        features: scaled ξ [new, path, feature], or None if the products are stored.
-        cross: C_ππ' between training rows and new examples, [path · path, example' · new].
-        own: C_ππ' of each new example with itself, [path · path, new].
-    """
+    """New examples beside the training data: scaled ξ or, for use with many U, products C_ππ' of pairs of paths."""
 
     features: Float[Array, "new path feature"] | None
-    cross: Float[Array, "pair both"] | None
-    own: Float[Array, "pair new"] | None
+    cross: Float[Array, "pair both"] | None  # between training rows and new examples
+    own: Float[Array, "pair new"] | None  # of each new example with itself
 
     def kernels(self, problem: Problem, gram: Float[Array, "row row"]) -> tuple[Array, Float[Array, "output new"]]:
         """K(U) between training rows and new examples [row, output · new], and of each new example with itself."""
@@ -334,7 +328,8 @@ class Predictor(eqx.Module, PathSum):
         given = jnp.asarray(self.factor), self.temperature
         pieces = _pieces(arch, features, problem, size)
         mean, variance = joined([_compiled_moments(problem, *piece, *given) for piece in pieces])
-        if not traced(mean) and self._must_be_finite and not np.isfinite(mean).all():
+        # A solution that was not found may predict NaN.
+        if not traced(mean) and getattr(self, "converged", True) and not np.isfinite(mean).all():
             raise singular_kernel(self.temperature)
         return Prediction(mean, variance)
 
@@ -354,11 +349,6 @@ class Predictor(eqx.Module, PathSum):
         """
         readout = _compiled_readout(self.problem, jnp.asarray(self.factor), self.temperature)
         return raw_readout(self.architecture, self.problem, readout)
-
-    @property
-    def _must_be_finite(self) -> bool:
-        """Whether predictions must be finite. They may be NaN if the solver did not converge."""
-        return True
 
 
 def _predictor_of(arch: Architecture, temperature: Any, order_parameter: Any, problem: Problem) -> Predictor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from .._validation import (
     traced,
     true_or_false,
 )
-from .action import ROUNDING, Action, Minimum, hessian_operations, stationary, stationary_value
+from .action import ROUNDING, Action, Minimum, Setting, follow, hessian_operations, stationary, stationary_value
 from .architecture import Architecture
 from .kernels import PAIR_MEMORY, Problem, checked_labels, prepare, with_pairs
 from .paths import PathFeatures
@@ -39,6 +40,8 @@ TOLERANCE = 1e-8
 OVERFLOW = 1e90
 # Operations for one Hessian up to which Newton's method continues a search that limited-memory BFGS gave up.
 FALLBACK_OPERATIONS = 1e11
+# Most steps by gradients alone from a neighbouring solution: further away, Newton's method itself is quicker.
+FOLLOWING = 12
 # Numbers of a solution that a grid or a data set holds.
 SCALARS = ("action", "energy", "entropy", "log_evidence", "converged")
 
@@ -53,7 +56,8 @@ class Stats(eqx.Module):
     Fields:
         method: "newton", "limited-memory", one then the other, or "limit" for the limit of infinite width.
         form: the form of the kernel.
-        evaluations: evaluations of the action with its derivatives.
+        evaluations: evaluations of the action with its derivatives. Newton's method does not count the gradients that
+            lead from an earlier solution to a neighbouring one.
         gradient_norm: largest gradient entry of the action over (max N + P) in whitened coordinates.
         smallest_curvature: smallest eigenvalue of the Hessian in the same units; None if it was not formed.
         remaining_gain: what one more Newton step would take off the action over (max N + P); None if not known.
@@ -79,6 +83,7 @@ class Solution(Predictor):
         log_evidence: leading ln p(y), comparable between head sets (learning §9).
         converged: whether a minimum was found; stats: how.
         vector: whitened coordinates, zero in the limit of infinite width.
+        curvature: for a search from here: the Hessian of S, or the memory of limited-memory BFGS, or None.
     """
 
     order_parameters: tuple[np.ndarray, ...]
@@ -89,6 +94,7 @@ class Solution(Predictor):
     converged: bool
     stats: Stats
     vector: np.ndarray
+    curvature: Any = None
 
     @property
     def infinite_width(self) -> bool:
@@ -99,10 +105,6 @@ class Solution(Predictor):
     def action_function(self) -> Action:
         """The action S(v) as a function of whitened coordinates."""
         return Action.of(self.architecture, self.problem, self.temperature)
-
-    @property
-    def _must_be_finite(self) -> bool:
-        return self.converged
 
     def continued(
         self,
@@ -132,7 +134,7 @@ class Solution(Predictor):
         arch = self.architecture if widths is None else self.architecture.replace(widths=widths)
         temperature = self.temperature if temperature is None else nonnegative_number("temperature", temperature)
         steps, tolerance = step_limit(max_steps), positive_number("tolerance", tolerance)
-        return search(arch, self.problem, temperature, self.vector, method, tolerance, steps)
+        return search(arch, self.problem, temperature, self, method, tolerance, steps)
 
     def to_xarray(self) -> xarray.Dataset:
         """The order parameters and scalars with named axes."""
@@ -172,7 +174,8 @@ def solve(
         throw: raise `ConvergenceError` if no minimum is found; otherwise `converged` is False.
         correction: "one-loop" adds the correction of order 1/N to order parameters, predictions and evidence, and
             returns a `CorrectedSolution`; default: the saddle itself.
-        start: an earlier solution for the same heads to search from, as of a neighbouring width or temperature.
+        start: an earlier solution for the same heads to search from, as of a neighbouring width or temperature. If it
+            is of these features and labels, they are not prepared again, and form="auto" is its form.
 
     Example:
         >>> import numpy as np
@@ -193,8 +196,12 @@ def solve(
     if correction is not None:
         one_of("correction", correction, ("one-loop",))
     one_of("method", method, METHODS)
-    problem = prepare(arch, features, y, form, temperature)
-    solution = search(arch, problem, temperature, _start_vector(arch, start), method, tolerance, max_steps)
+    first = np.zeros(arch.parameters) if start is None else _checked_start(arch, start)
+    if start is None or not _same_problem(start, arch, features, y, form, temperature):
+        problem = prepare(arch, features, y, form, temperature)
+    else:
+        problem = start.problem
+    solution = search(arch, problem, temperature, first, method, tolerance, max_steps)
     converged = traced(solution) or solution.converged
     if throw and not converged:
         raise ConvergenceError(reason_for(solution, tolerance))
@@ -225,7 +232,8 @@ def gaussian_process(
     temperature = nonnegative_number("temperature", temperature)
     nothing: Any = (np.zeros(arch.parameters), 0.0, np.nan, 0, np.nan, np.nan, None)
     action = Action.of(arch, prepare(arch, features, y, form, temperature), temperature)
-    solution = solution_at(arch, temperature, action, Minimum(*nothing), "limit", TOLERANCE)
+    found = Minimum(*nothing), _values(action, nothing[0])
+    solution = solution_at(arch, temperature, action, found, "limit", TOLERANCE)
     if not traced(solution) and not np.isfinite(solution.energy):
         raise singular_kernel(temperature)
     return solution
@@ -254,27 +262,44 @@ def checked_solution(value: Any) -> Solution:
 def search(
     arch: Architecture, problem: Problem, temperature: Any, start: Any, method: str, tolerance: float, max_steps: int
 ) -> Solution:
-    """The minimum of the action that is reached from a whitened vector."""
+    """The minimum of the action that is reached from a whitened vector, or from a solution for the same heads."""
     one_of("method", method, METHODS)
     if method == "newton" and problem.pairs is None:
         raise fail("method", "'newton'", f"'limited-memory' for {arch.paths} paths: Newton's method needs stored pairs")
     action = Action.of(arch, problem, temperature)
     first = action.method if method == "auto" else method
-    minimum = action.minimise(start, tolerance, max_steps, first)
-    solution = solution_at(arch, temperature, action, minimum, first, tolerance)
+    vector, memory = start, None
+    if isinstance(start, Solution):
+        vector = start.vector
+        if not traced(vector, temperature, problem.labels) and start.converged:
+            exact = isinstance(start.curvature, jax.Array)
+            if first != "newton":
+                memory = None if exact else start.curvature
+            elif exact and max_steps > 1:
+                before, steps = Setting.of(start.architecture, start.temperature), min(FOLLOWING, max_steps - 1)
+                vector = follow(action, before, vector, start.curvature, tolerance, steps)
+    found = _found(action, vector, memory, tolerance, max_steps, first)
+    solution = solution_at(arch, temperature, action, found, first, tolerance)
     return _with_fallback(solution, tolerance, max_steps) if method == "auto" else solution
 
 
-def _start_vector(arch: Architecture, start: Solution | None) -> np.ndarray:
-    """Where a search begins, in whitened coordinates: an earlier solution, or the limit of infinite width."""
-    if start is None:
-        return np.zeros(arch.parameters)
+def _checked_start(arch: Architecture, start: Any) -> Solution:
+    """The earlier solution, if a search can start from it."""
     found = instance("start", start, Solution, "a Solution, as solve returns it").architecture
     if found.layout != arch.layout:
         raise fail("start", f"a solution of {found}", f"one with the heads, outputs and skips of {arch}")
     if not traced(start.vector) and not np.isfinite(start.vector).all():
         raise fail("start", "a solution that is not finite", "a solution that has converged")
-    return start.vector
+    return start
+
+
+def _same_problem(
+    start: Solution, arch: Architecture, features: PathFeatures, labels: Any, form: str, temperature: Any
+) -> bool:
+    """Whether the data that a solution was found on are these, prepared as they would be now."""
+    if traced(temperature) or temperature == 0 or form not in ("auto", start.problem.form):
+        return False
+    return start.architecture.variances[0] == arch.variances[0] and start.problem.holds(features, labels)
 
 
 def _with_fallback(solution: Solution, tolerance: float, max_steps: int) -> Solution:
@@ -287,10 +312,11 @@ def _with_fallback(solution: Solution, tolerance: float, max_steps: int) -> Solu
     affordable = hessian_operations(pairs, size, arch.layout) <= FALLBACK_OPERATIONS
     if not affordable or 8 * pairs * size**2 > PAIR_MEMORY or not np.isfinite(solution.vector).all():
         return solution
-    action = solution.action_function
-    minimum = replace(action, problem=with_pairs(problem)).minimise(solution.vector, tolerance, max_steps, "newton")
-    minimum = minimum._replace(evaluations=minimum.evaluations + solution.stats.evaluations)
-    return solution_at(arch, solution.temperature, action, minimum, "limited-memory, then newton", tolerance)
+    action = replace(solution.action_function, problem=with_pairs(problem))
+    minimum, values = _found(action, solution.vector, None, tolerance, max_steps, "newton")
+    found = minimum._replace(evaluations=minimum.evaluations + solution.stats.evaluations), values
+    action = replace(action, problem=problem)  # without the pairs
+    return solution_at(arch, solution.temperature, action, found, "limited-memory, then newton", tolerance)
 
 
 @jax.jit
@@ -298,32 +324,33 @@ def _hessian(action: Action, vector: Any) -> jax.Array:
     return action.hessian(jnp.asarray(vector))
 
 
-@partial(jax.jit, static_argnames=("minimum",))
-def _values(action: Action, vector: Any, minimum: bool) -> tuple:
-    """v, F_1, all U, S, S − E and ln p(y); at a minimum v moves with the action."""
-    if minimum:
-        vector = stationary(action, vector)
-        total = stationary_value(action, vector)
-    else:
-        total = action(vector)
+@partial(jax.jit, static_argnames=("method",))
+def _found(action: Action, start: Any, memory: Any, tolerance: Any, max_steps: Any, method: str) -> tuple:
+    """Where a search ends, and v, F_1, all U, S, S − E and ln p(y) there; v moves with the action."""
+    minimum = action.minimise(start, tolerance, max_steps, method, memory)
+    vector = stationary(action, minimum.vector)
+    return minimum, _values(action, vector, stationary_value(action, vector))
+
+
+@jax.jit
+def _values(action: Action, vector: Any, total: Any = None) -> tuple:
+    total = action(vector) if total is None else total
     factors = action.factors(vector)
-    grams = [factor @ factor.T for factor in factors]
+    grams = tuple(factor @ factor.T for factor in factors)
     return vector, factors[0], grams, total, action.entropy(vector), action.log_evidence(total)
 
 
 def solution_at(
-    arch: Architecture, temperature: Any, action: Action, minimum: Minimum, method: str, tolerance: float
+    arch: Architecture, temperature: Any, action: Action, found: tuple[Minimum, tuple], method: str, tolerance: float
 ) -> Solution:
     """The record of where a search ended."""
-    found = _values(action, minimum.vector, minimum=method != "limit")
-    vector, factor, grams, total, disorder, evidence = numbers(found)
-    norm, curvature, gain, evaluations = numbers(
-        (minimum.gradient_norm, minimum.smallest_curvature, minimum.remaining_gain, minimum.evaluations)
-    )
+    minimum, values = found
+    known = minimum.gradient_norm, minimum.smallest_curvature, minimum.remaining_gain, minimum.evaluations
+    (vector, factor, grams, total, disorder, evidence), (norm, curvature, gain, evaluations) = numbers((values, known))
     # At small width and temperature curvatures differ by orders of magnitude, and rounding in the stiff directions
     # alone exceeds the tolerance: a minimum that a Newton step cannot lower beyond rounding is found all the same.
     # What is not known is NaN, which compares as false.
-    finite = jnp.isfinite(total) if traced(total) else np.isfinite(total)
+    finite = jnp.isfinite(total) if traced(total) else math.isfinite(total)
     converged = finite & ((norm <= tolerance) | (gain <= ROUNDING)) & ((curvature > 0) | (curvature != curvature))
     largest = max(arch.widths)
     return Solution(
@@ -332,7 +359,7 @@ def solution_at(
         order_parameter=grams[0],
         factor=factor,
         problem=action.problem,
-        order_parameters=tuple(grams),
+        order_parameters=grams,
         action=total / largest,
         energy=(total - disorder) / largest,
         entropy=disorder / largest,
@@ -340,6 +367,7 @@ def solution_at(
         converged=numbers(converged),
         stats=Stats(method, action.problem.form, evaluations, norm, _if_known(curvature), _if_known(gain)),
         vector=vector,
+        curvature=minimum.memory if minimum.hessian is None else minimum.hessian,
     )
 
 
@@ -459,18 +487,19 @@ def solve_grid(
     batch = batch or _points_at_once(problem, first, len(points))
     found: dict[int, Solution] = {}
     if batch == 1:
-        start = np.zeros(arch.parameters)
+        start = limit = np.zeros(arch.parameters)
         for index in _through_neighbours(points):
-            found[index] = search(points[index][0], problem, points[index][1], start, method, tolerance, max_steps)
+            start = search(points[index][0], problem, points[index][1], start, method, tolerance, max_steps)
+            found[index] = replace(start, curvature=None)  # a matrix per point would fill the memory
             # A search that failed is no start for the next.
-            start = found[index].vector if np.isfinite(found[index].vector).all() else np.zeros(arch.parameters)
+            start = start if np.isfinite(start.vector).all() else limit
     else:
         actions = [Action.of(one, problem, value) for one, value in points]
         settings = jax.tree.map(lambda *parts: jnp.stack(parts), *(action.setting for action in actions))
-        minima = _minimise_side_by_side(actions[0], settings, tolerance, max_steps, first, batch)
+        ends = jax.tree.map(np.asarray, _side_by_side(actions[0], settings, tolerance, max_steps, first, batch))
         for index, (one, value) in enumerate(points):
-            minimum = jax.tree.map(lambda part, index=index: part[index], minima)
-            solution = solution_at(one, value, actions[index], minimum, first, tolerance)
+            end = jax.tree.map(lambda part, index=index: part[index], ends)
+            solution = solution_at(one, value, actions[index], end, first, tolerance)
             found[index] = _with_fallback(solution, tolerance, max_steps) if method == "auto" else solution
     failed = [found[index] for index in range(len(points)) if not found[index].converged]
     if throw and failed:
@@ -482,13 +511,12 @@ def solve_grid(
 
 
 @partial(jax.jit, static_argnames=("method", "batch"))
-def _minimise_side_by_side(
-    action: Action, settings: Any, tolerance: float, max_steps: int, method: str, batch: int
-) -> Minimum:
-    def at(setting: Any) -> Minimum:
+def _side_by_side(action: Action, settings: Any, tolerance: Any, max_steps: Any, method: str, batch: int) -> tuple:
+    def at(setting: Any) -> tuple:
         start = jnp.zeros(action.layout.count)
-        minimum = replace(action, setting=setting).minimise(start, tolerance, max_steps, method)
-        return minimum._replace(hessian=None)  # a matrix per point would fill the memory
+        minimum, values = _found(replace(action, setting=setting), start, None, tolerance, max_steps, method)
+        # A matrix per point would fill the memory.
+        return minimum._replace(hessian=None, memory=None), values
 
     return jax.lax.map(at, settings, batch_size=batch)
 

@@ -43,19 +43,12 @@ Report = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """The arguments that all samplers share, checked.
+    """The arguments that all samplers share, checked."""
 
-    Fields:
-        draws, chains: draws per chain after warm-up.
-        warmup: steps before the draws; default: half the draws, at least 200.
-        devices: how many local devices share the chains.
-        progress: what is called along the way.
-    """
-
-    draws: int
+    draws: int  # per chain, after warm-up
     chains: int
-    warmup: int
-    devices: int
+    warmup: int  # steps before the draws; default: half the draws, at least 200
+    devices: int  # that share the chains
     progress: Report | None
 
     @classmethod

@@ -20,7 +20,16 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._keys import numpy_generator
-from .sampling import Plan, SamplerStats, Settings, in_pieces, nuts_advance, nuts_start, nuts_step, over_chains
+from .sampling import (
+    Plan,
+    SamplerStats,
+    Settings,
+    in_pieces,
+    nuts_advance,
+    nuts_start,
+    nuts_step,
+    over_chains,
+)
 
 # Draws of the prior from which the lowest inverse temperature is chosen.
 PRIOR_DRAWS = 2000
@@ -40,6 +49,10 @@ class _Power(eqx.Module):
 
     def __call__(self, position: jax.Array, beta: jax.Array) -> jax.Array:
         return beta * self.target.energy(position) + self.target.prior(position)
+
+    def observed(self, position: jax.Array, _: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """What is kept while the ladder is built: position and energy."""
+        return position, self.target.energy(position)
 
 
 class _Replicas(NamedTuple):
@@ -112,7 +125,7 @@ def _ladder(
         start, keys = jnp.asarray(positions[chosen]), jax.random.split(now, lanes)
         state = nuts_start(potential, settings, start, keys, powers, covariance=covariance)
         state, ((positions, energies), info) = nuts_advance(
-            potential, _WithEnergy(target), settings, state, LEVEL_WARMUP + LEVEL_DRAWS, 1, powers
+            potential, potential.observed, settings, state, LEVEL_WARMUP + LEVEL_DRAWS, 1, powers
         )
         positions = np.asarray(positions)[:, LEVEL_WARMUP:].reshape(lanes * LEVEL_DRAWS, -1)
         energies = np.asarray(energies)[:, LEVEL_WARMUP:].ravel()
@@ -140,15 +153,6 @@ def _next_beta(energies: np.ndarray, beta: float) -> float:
         middle = np.sqrt(max(low, 1e-12 * high) * high)
         low, high = (middle, high) if share(middle) >= OVERLAP else (low, middle)
     return float(beta + max(low, 1e-12))
-
-
-class _WithEnergy(eqx.Module):
-    """What is kept while the ladder is built: position and energy."""
-
-    target: Any
-
-    def __call__(self, position: jax.Array, _: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return position, self.target.energy(position)
 
 
 @eqx.filter_jit

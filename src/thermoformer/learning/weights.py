@@ -186,15 +186,10 @@ class Potential(eqx.Module):
 
 
 class Observed(eqx.Module):
-    """What is kept of a draw: U^1, the log density less a constant, c or outputs, and weights if asked for.
-
-    Fields:
-        standard: whether positions are standard-normal coordinates, and not the weights themselves.
-        keep_weights: whether the weights are kept too.
-    """
+    """What is kept of a draw: U^1, the log density less a constant, c or outputs, and weights if asked for."""
 
     data: PathData | TokenData
-    standard: bool = eqx.field(static=True)
+    standard: bool = eqx.field(static=True)  # positions are standard-normal coordinates, not the weights themselves
     keep_weights: bool = eqx.field(static=True)
 
     def __call__(self, position: Weights, potential: jax.Array | None = None) -> dict[str, Any]:

@@ -138,24 +138,15 @@ def _named_arrays(network: AttentionNetwork) -> dict[str, Any]:
 
 
 class TrainingState(NamedTuple):
-    """The state of a training.
-
-    Fields:
-        step: steps done.
-        parameters, optimiser: the weights that are trained and the state of Adam.
-        best: the weights with the lowest validation loss so far.
-        losses: training loss of each step done.
-        validation: rows (step, loss, accuracy), one per validation.
-        stopped: why it ended; empty while it is running.
-    """
+    """The state of a training."""
 
     step: int
     parameters: Any
     optimiser: Any
-    best: Any
-    losses: np.ndarray
-    validation: np.ndarray
-    stopped: str
+    best: Any  # the parameters with the lowest validation loss so far
+    losses: np.ndarray  # of each step
+    validation: np.ndarray  # rows (step, loss, accuracy)
+    stopped: str  # why it ended; empty while it is running
 
 
 def write_checkpoint(file: Path, state: TrainingState, settings: dict[str, Any], data: list[float]) -> None:
