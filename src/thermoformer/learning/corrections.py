@@ -85,8 +85,8 @@ def one_loop(solution: Solution) -> CorrectedSolution:
         >>> import numpy as np
         >>> from thermoformer.learning import Architecture, solve
         >>> rng = np.random.default_rng(0)
-        >>> feats = PathFeatures.from_attentioned_inputs(rng.normal(size=(12, 2, 4)))
-        >>> saddle = solve(Architecture((2,), 50), feats, np.sign(rng.normal(size=12)), temperature=0.1)
+        >>> feats = PathFeatures.from_attentioned_inputs(rng.normal(size=(30, 2, 8)))
+        >>> saddle = solve(Architecture((2,), 50), feats, np.sign(rng.normal(size=30)), temperature=0.1)
         >>> bool(np.abs(one_loop(saddle).order_parameter - saddle.order_parameter).max() < 0.2)
         True
     """

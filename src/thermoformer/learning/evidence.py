@@ -44,7 +44,7 @@ def evidence_scores(
     Example:
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)
-        >>> xi = rng.normal(size=(40, 2, 5))
+        >>> xi = rng.normal(size=(30, 2, 8))
         >>> feats = PathFeatures.from_attentioned_inputs(xi)
         >>> scores = evidence_scores(Architecture((2,), 20), feats, np.sign(xi[:, 0, 0]), temperature=0.1)
         >>> scores[0, 0] > scores[0, 1]

@@ -167,7 +167,7 @@ def sample_order_parameters(
     Example:
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)
-        >>> xi = rng.normal(size=(12, 2, 4))
+        >>> xi = rng.normal(size=(30, 2, 8))
         >>> feats, y = PathFeatures.from_attentioned_inputs(xi), np.sign(xi[:, 0, 0])
         >>> posterior = sample_order_parameters(Architecture((2,), 5), feats, y, temperature=0.1, key=0, draws=500)
         >>> posterior.order_parameter.shape, posterior.diagnostics.mixed

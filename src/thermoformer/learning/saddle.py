@@ -180,11 +180,11 @@ def solve(
     Example:
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)
-        >>> feats = PathFeatures.from_attentioned_inputs(rng.normal(size=(30, 4, 8)))
-        >>> arch, y = Architecture((2, 2), widths=10), np.sign(rng.normal(size=30))
+        >>> feats = PathFeatures.from_attentioned_inputs(rng.normal(size=(30, 2, 8)))
+        >>> arch, y = Architecture((2,), widths=10), np.sign(rng.normal(size=30))
         >>> solution = solve(arch, feats, y, temperature=0.1)
         >>> solution.converged, solution.order_parameter.shape
-        (True, (4, 4))
+        (True, (2, 2))
         >>> evidence = lambda temperature: solve(arch, feats, y, temperature=temperature).log_evidence
         >>> bool(jax.grad(evidence)(0.1) > 0)
         True

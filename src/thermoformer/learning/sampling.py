@@ -29,7 +29,7 @@ EFFECTIVE_PER_CHAIN = 50
 # Moves between modes that are asked for. Two chains with this number of independent states miss a mode that holds a
 # fifth of the posterior with a probability of 0.8^40 = 1e-4.
 CROSSINGS_PER_CHAIN = 20
-# Draws come back in about this many pieces: progress moves and Ctrl-C is heard between them.
+# Draws come back in at most this many pieces: progress moves and Ctrl-C is heard between them.
 PIECES = 25
 
 
@@ -226,7 +226,8 @@ def in_pieces(advance: Callable, state: Any, plan: Plan, name: str, began: float
         began: when the run began, in seconds.
     """
     total = plan.warmup + plan.draws
-    piece = max(1, math.ceil(total / PIECES))
+    # A power of two, so that runs of other lengths share the program.
+    piece = 2 ** max(0, math.ceil(math.log2(total / PIECES)))
     parts, evaluations, done, drawing = [], 0, 0, 0.0
     while done < total:
         if plan.progress is not None:
