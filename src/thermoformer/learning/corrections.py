@@ -69,10 +69,10 @@ class CorrectedSolution(eqx.Module, PathSum):
         """The mean readout of every path to order 1/N, [path, feature] (and output)."""
         return raw_readout(self.architecture, self.saddle.problem, _corrected_readout(*self._given()))
 
-    def _given(self) -> tuple[Action, jax.Array, jax.Array, jax.Array]:
+    def _given(self) -> tuple[Action, Any, Any, Any]:
         """The action, the saddle, the displacement from it and a square root of the covariance."""
-        root = _square_root(jnp.asarray(self.covariance))
-        return self.saddle.action_function, jnp.asarray(self.saddle.vector), jnp.asarray(self.displacement), root
+        root = _square_root(self.covariance)
+        return self.saddle.action_function, self.saddle.vector, self.displacement, root
 
 
 def one_loop(solution: Solution) -> CorrectedSolution:
@@ -103,17 +103,17 @@ def one_loop(solution: Solution) -> CorrectedSolution:
     if 8 * 5 * (rows * (rows + 1) // 2) * len(problem.labels) ** 2 > 4 * PAIR_MEMORY:
         raise fail("correction", f"{rows} paths on {len(problem.labels)} observations", "a smaller problem")
     action = replace(solution.action_function, problem=with_pairs(problem))
-    covariance, displacement, evidence, grams = numbers(_fluctuations(action, jnp.asarray(solution.vector)))
+    covariance, displacement, evidence, grams = numbers(_fluctuations(action, solution.vector))
     given = arch, solution.temperature, grams[0], tuple(grams), evidence
     return CorrectedSolution(*given, solution, displacement, covariance)
 
 
-def _square_root(covariance: jax.Array) -> jax.Array:
+def _square_root(covariance: Any) -> jax.Array:
     return jnp.linalg.cholesky(covariance)
 
 
 @eqx.filter_jit
-def _fluctuations(action: Action, vector: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, list[jax.Array]]:
+def _fluctuations(action: Action, vector: Any) -> tuple[jax.Array, jax.Array, jax.Array, list[jax.Array]]:
     """The covariance C, the displacement d, the log evidence with its terms of order one, and the mean of all U."""
     hessian, pull_back = jax.vjp(lambda at: action.derivatives(at)[2], vector)
     covariance = 2 * jnp.linalg.inv(hessian)

@@ -195,7 +195,7 @@ def sample_order_parameters(
         target, start, known = whitened_target(action, start_key, plan.chains)
         found = run_nuts(target, target.observed, start, run_key, plan, target_acceptance, known)
     (vectors, potentials), stats = found
-    grams = np.asarray(_grams(action, jnp.asarray(vectors)))
+    grams = np.asarray(_grams(action, vectors))
     if layout.narrow and stats.crossings is None:
         stats = stats._replace(crossings=mode_crossings(action, key, grams))
     upper = np.triu_indices(grams.shape[-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -85,7 +85,7 @@ def influence(solution: Solution, features: PathFeatures) -> Influence:
         raise fail("solution", "one in the dual form", expected)
     if not solution.converged:
         raise fail("solution", "no minimum of the action", "a solution that has converged")
-    given = solution.action_function, jnp.asarray(solution.vector)
+    given = solution.action_function, solution.vector
     pieces = [_of_training(*given, new, solution.infinite_width) for new in new_examples(arch, features, problem)]
     labels, examples = joined(pieces)
     paths = -solution.path_contributions(features)
@@ -97,7 +97,7 @@ def influence(solution: Solution, features: PathFeatures) -> Influence:
 
 
 @eqx.filter_jit
-def _of_training(action: Action, vector: jax.Array, new: NewExamples, fixed: bool) -> tuple[jax.Array, jax.Array]:
+def _of_training(action: Action, vector: Any, new: NewExamples, fixed: bool) -> tuple[jax.Array, jax.Array]:
     """∂mean/∂y [new, output, example, output] and the change without each example [new, output, example].
 
     Arguments:

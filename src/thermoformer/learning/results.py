@@ -178,7 +178,7 @@ class PathSum(abc.ABC):
         """K(U) between the given examples, [example, example], without τ; with outputs, rows (output, example)."""
         check_new_examples(features, self.architecture.paths, self.token_width)
         scale = feature_scales(self.architecture, features.token_width)
-        return numbers(_own_kernel(jnp.asarray(self.order_parameter), features.values, scale))
+        return numbers(_own_kernel(self.order_parameter, features.values, scale))
 
     def to_xarray(self) -> Any:
         """The order parameter with named axes, and a description of the network."""
@@ -325,7 +325,7 @@ class Predictor(eqx.Module, PathSum):
         """
         arch, problem = self.architecture, self.problem
         size = arch.outputs * (arch.paths * problem.token_width + len(problem.labels))
-        given = jnp.asarray(self.factor), self.temperature
+        given = self.factor, self.temperature
         pieces = _pieces(arch, features, problem, size)
         mean, variance = joined([_compiled_moments(problem, *piece, *given) for piece in pieces])
         # A solution that was not found may predict NaN.
@@ -335,7 +335,7 @@ class Predictor(eqx.Module, PathSum):
 
     def data_energy(self) -> float:
         """E = ln det(K + τI) + yᵀ(K + τI)⁻¹y, not divided by a width."""
-        return numbers(_compiled_energy(self.problem, jnp.asarray(self.factor), self.temperature))
+        return numbers(_compiled_energy(self.problem, self.factor, self.temperature))
 
     def with_order_parameter(self, order_parameter: Any) -> Predictor:
         """The predictor of another U on the same data, for instance with its off-diagonal entries set to zero."""
@@ -347,7 +347,7 @@ class Predictor(eqx.Module, PathSum):
         Returns:
             w [path, feature], with an output axis behind for several outputs.
         """
-        readout = _compiled_readout(self.problem, jnp.asarray(self.factor), self.temperature)
+        readout = _compiled_readout(self.problem, self.factor, self.temperature)
         return raw_readout(self.architecture, self.problem, readout)
 
 

@@ -17,7 +17,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from .._keys import numpy_generator
 from .sampling import (
@@ -91,7 +90,7 @@ def run_tempered(
 
     def advance(state: Any, count: int, devices: int) -> tuple[Any, Any]:
         fresh = prior_draws(generator, chains * count).reshape(chains, count, -1)
-        return _advance(target, observe, settings, jnp.asarray(betas), state, jnp.asarray(fresh), devices)
+        return _advance(target, observe, settings, np.asarray(betas), state, fresh, devices)
 
     name = f"NUTS at {len(betas)} temperatures"
     (observed, origins), stats = in_pieces(advance, start, plan, name, began)
@@ -111,7 +110,7 @@ def _ladder(
 ) -> tuple[list[float], Any, int]:
     """Inverse temperatures up to 1, adapted states of NUTS at each [chain, level, ...], and steps, from prior draws."""
     potential, lanes = _Power(target), max(chains, LEVEL_CHAINS)
-    energies = np.asarray(_energies(target, jnp.asarray(positions)))
+    energies = np.asarray(_energies(target, positions))
     beta, betas, levels, steps = 0.0, [], [], 0
     while beta < 1:
         if report is not None:
@@ -122,7 +121,7 @@ def _ladder(
         chosen = numpy_generator(now).choice(len(weights), size=lanes, p=weights / weights.sum())
         powers = jnp.full(lanes, beta)
         covariance = jnp.asarray(np.cov(positions.T, aweights=weights).reshape(positions.shape[1], -1))
-        start, keys = jnp.asarray(positions[chosen]), jax.random.split(now, lanes)
+        start, keys = positions[chosen], jax.random.split(now, lanes)
         state = nuts_start(potential, settings, start, keys, powers, covariance=covariance)
         state, ((positions, energies), info) = nuts_advance(
             potential, potential.observed, settings, state, LEVEL_WARMUP + LEVEL_DRAWS, 1, powers
@@ -156,7 +155,7 @@ def _next_beta(energies: np.ndarray, beta: float) -> float:
 
 
 @eqx.filter_jit
-def _energies(target: Any, positions: jax.Array) -> jax.Array:
+def _energies(target: Any, positions: Any) -> jax.Array:
     return jax.lax.map(target.energy, positions)
 
 
@@ -165,9 +164,9 @@ def _advance(
     target: Any,
     observe: Callable,
     settings: Settings,
-    betas: jax.Array,
+    betas: Any,
     chains: _Replicas,
-    fresh: Float[Array, "chain step parameter"],
+    fresh: Any,  # draws of the prior, [chain, step, parameter]
     devices: int,
 ) -> tuple[_Replicas, Any]:
     """All chains after as many steps as there are draws of the prior, what was observed, and the sampler's record."""
