@@ -327,7 +327,7 @@ def train(
 
         from ._training_report import training_tables
         from .experiments import console_progress
-        from .experiments.one_shot_training import OneShotTrainingConfig, run_one_shot_training
+        from .experiments.one_shot.training import OneShotTrainingConfig, run_one_shot_training
 
         given = {"heads": layers, "width": width, "key_size": key_size, "steps": steps, "batch": batch, "seed": seed}
         make = OneShotTrainingConfig.quick if quick else OneShotTrainingConfig.full

@@ -19,7 +19,7 @@ from transformers import AutoModel, AutoTokenizer, T5Config
 
 from thermoformer.experiments import heads
 from thermoformer.experiments.heads import FILES, curve_rows, run_heads
-from thermoformer.experiments.heads_inputs import class_places, examples_for, load_model, read_task
+from thermoformer.experiments.heads.inputs import class_places, examples_for, load_model, read_task
 from thermoformer.transformers import adapter_for, load_pruned, own_accuracy, perplexity, pretrained, probe_accuracy
 from thermoformer.transformers.curves import _Points, draw
 

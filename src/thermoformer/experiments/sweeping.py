@@ -18,8 +18,7 @@ import xarray as xr
 from .._progress import Progress
 from ..sweeps import Sweep, SweepStore
 from ..sweeps.store import JSON_ATTRIBUTES, TEXT_ATTRIBUTES
-from . import store
-from .executor import HERE, Executor
+from .listing import HERE, Executor
 
 Config = TypeVar("Config")
 
@@ -114,28 +113,6 @@ def swept(
         if one.dtype.kind == "T"
     }
     return chosen.assign(texts).drop_attrs(deep=False).assign_attrs(_own_attributes(found))
-
-
-def finished(
-    dataset: xr.Dataset,
-    config: Any,
-    file: Path,
-    write: Callable[[xr.Dataset, Any, Path], Path],
-    *,
-    points: int,
-    progress: Progress,
-) -> Path:
-    """Keeps the numbers of an experiment in one netCDF file, writes its page beside it, and returns the page.
-
-    Arguments:
-        write: called as write(dataset, config, folder).
-        points: how many there were, for the progress.
-    """
-    store.save(dataset, file, store.fingerprint(config))
-    progress(points, points, "figures and page")
-    page = write(dataset, config, file.parent)
-    progress(points, points, "done")
-    return page
 
 
 def _with_what_is_there(folder: Path, axes: Mapping[str, Sequence[Any]], batch: Any) -> tuple[dict[str, list], Any]:
