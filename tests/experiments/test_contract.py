@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
+import dataclasses
+import importlib.util
 import inspect
 import json
 import re
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from thermoformer.experiments import EXPERIMENTS, Executor, console_progress
+from thermoformer.experiments import EXPERIMENTS, Executor, Experiment, console_progress
 from thermoformer.experiments.base import Study
 from thermoformer.experiments.finite_size import FiniteSizeConfig
 from thermoformer.experiments.markov import MarkovConfig
@@ -24,6 +27,8 @@ from thermoformer.experiments.residuals import ResidualsConfig
 from thermoformer.experiments.trajectories import TrajectoriesConfig
 from thermoformer.experiments.width_convergence import WidthConvergenceConfig
 from thermoformer.sweeps.description import name_of, own_function
+
+from .test_page import assert_self_contained
 
 # Where folders of earlier runs say that their points are: these names stay.
 POINTS = {
@@ -220,3 +225,47 @@ def test_bad_settings_are_refused_before_anything_runs(kind, changes, message):
 def test_a_slope_needs_two_widths():
     with pytest.raises(ValueError, match="error: got 1 widths of 16 or more; expected two or more"):
         fitted_slope(xr.DataArray([[1.0]], {"width": [16]}, ("seed", "width")))
+
+
+@pytest.fixture
+def example(tmp_path, monkeypatch) -> Experiment:
+    """The experiment that CONTRIBUTING.md shows, as its text has it."""
+    section = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text().partition("## A new experiment")[2]
+    code, template, entry = re.findall(r"```(?:python|md)\n(.*?)```", section, flags=re.DOTALL)[:3]
+    assert len(f"{code}{template}{entry}".splitlines()) < 150
+    name, folder = "thermoformer.experiments.condensation", tmp_path / "condensation"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(code)
+    (folder / "page.md").write_text(template)
+    spec = importlib.util.spec_from_file_location(name, folder / "__init__.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    found: dict = {"Experiment": Experiment}
+    exec(f"entry = {entry}", found)
+    return found["entry"]
+
+
+def test_the_example_for_a_new_experiment_runs_resumes_and_grows(example, tmp_path):
+    out, reports = tmp_path / "out", []
+    module = sys.modules["thermoformer.experiments.condensation"]
+    page = example.run(out, quick=True, seed=1, progress=lambda *report: reports.append(report))
+    names = {"condensation.nc", "condensation.csv", "condensation.html", "participation.png", "participation.svg"}
+    assert {file.name for file in out.iterdir()} == names | {"sweep"} and page == out / "condensation.html"
+    assert_self_contained(page)
+    assert "<td>0.529</td>" in page.read_text() and reports[-1] == (12, 12, "done")
+    found = xr.load_dataset(out / "condensation.nc", engine="h5netcdf")
+    # Far below the transition all keys count, far beyond it a few.
+    assert float(found["mean"].sel(keys=1000, gamma=0.5)) < 0.05 < 0.4 < float(found["mean"].sel(keys=1000, gamma=4.0))
+    assert json.loads(found.attrs["config"])["seed"] == 1 and found.participation.attrs["long_name"]
+    again = module.STUDY.data(module.CondensationConfig.quick(1), folder=out / "sweep")
+    xr.testing.assert_identical(again.drop_attrs(), found.drop_attrs())
+    more = dataclasses.replace(module.CondensationConfig.quick(1), keys=(10, 100, 1000))
+    reports.clear()
+    wider = module.STUDY.data(more, folder=out / "sweep", progress=lambda *report: reports.append(report))
+    assert wider["keys"].values.tolist() == [10, 100, 1000] and reports[0][:2] == (12, 18), "12 points are there"
+    xr.testing.assert_identical(wider.sel(keys=[100, 1000]).drop_attrs(), found.drop_attrs())
+    with pytest.warns(UserWarning, match="sweep holds a run with other settings: kept as sweep-.*, starting anew"):
+        module.STUDY.data(dataclasses.replace(more, draws=20), folder=out / "sweep")
+    with pytest.raises(ValueError, match="keys: got .1,.; expected numbers from 2 on"):
+        module.CondensationConfig(keys=(1,))
