@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from thermoformer._files import refuse_foreign
+from thermoformer.cli import PAGE_MARK
 from thermoformer.experiments import EXPERIMENTS, Executor, Experiment, console_progress
 from thermoformer.experiments.base import Study
 from thermoformer.experiments.finite_size import FiniteSizeConfig
@@ -253,6 +255,8 @@ def test_the_example_for_a_new_experiment_runs_resumes_and_grows(example, tmp_pa
     names = {"condensation.nc", "condensation.csv", "condensation.html", "participation.png", "participation.svg"}
     assert {file.name for file in out.iterdir()} == names | {"sweep"} and page == out / "condensation.html"
     assert_self_contained(page)
+    refuse_foreign(page)  # a second run replaces it
+    refuse_foreign(page, PAGE_MARK)
     assert "<td>0.529</td>" in page.read_text() and reports[-1] == (12, 12, "done")
     found = xr.load_dataset(out / "condensation.nc", engine="h5netcdf")
     # Far below the transition all keys count, far beyond it a few.

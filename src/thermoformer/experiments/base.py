@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Study:
     """An experiment as code: subclass it, and fill in what is yours.
 
-    A subclass has at least a `name`, a `title`, a `config`, a `point`, `axes`, and a template `page.md` beside it; see
+    A subclass has at least a `name`, a `title`, a `config`, a `point`, `over`, and a template `page.md` beside it; see
     `page` for what a template may say. It has the values of `values`, and `config` and `dataset`.
 
     Attributes:
@@ -35,6 +35,10 @@ class Study:
         config: a frozen dataclass that decides every number, with a class method `quick`.
         point: a function of a module, marked `resumable`, called with a value of each axis and with the record of a
             config; it gives a Dataset.
+        over: the axes of the sweep, by the names of the point's arguments, each with the field of the config that has
+            its values; a whole number n stands for 0, …, n − 1.
+        same: fields of the config that change the numbers of no point, each with a value that all records of points
+            have: runs that differ in these fields share their points, so that a run can grow.
         vectorised: whether a point takes arrays of values, as in `Sweep`.
         long_names: what each variable of the Dataset is, in words.
         folder: where the sweep is kept, inside the folder of the experiment.
@@ -45,6 +49,8 @@ class Study:
     title: ClassVar[str]
     config: ClassVar[Any]
     point: ClassVar[Callable[..., xr.Dataset]]
+    over: ClassVar[Mapping[str, str]] = {}
+    same: ClassVar[Mapping[str, Any]] = {}
     vectorised: ClassVar[bool] = False
     long_names: ClassVar[Mapping[str, str]] = {}
     folder: ClassVar[str] = "sweep"
@@ -52,11 +58,12 @@ class Study:
 
     def axes(self, config: Any) -> Mapping[str, Sequence[Any]]:
         """The values that are swept over, by the names of the point's arguments."""
-        return {}
+        fields = {axis: getattr(config, field) for axis, field in self.over.items()}
+        return {axis: list(range(value) if isinstance(value, int) else value) for axis, value in fields.items()}
 
     def record(self, config: Any) -> dict[str, Any]:
-        """What decides the numbers of a point. Fields that do not should have one value here, so that runs can grow."""
-        return record_of(config)
+        """What decides the numbers of a point."""
+        return record_of(config, **self.same)
 
     def batch(self, config: Any) -> int | Mapping[str, int]:
         """How many points run together, as in `Sweep`."""

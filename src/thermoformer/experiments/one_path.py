@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -25,7 +25,7 @@ from .._validation import fail, labels_for, positive_integer, positive_number
 from ..learning import Architecture, PathFeatures, Prediction, gaussian_process, one_loop, solve
 from ..sweeps import resumable
 from .base import Study
-from .sweeping import config_of, record_of
+from .sweeping import config_of
 
 APPROACHES = ("gaussian process", "saddle", "one-loop")
 QUANTITIES = ("mean", "standard deviation", "order parameter")
@@ -265,14 +265,9 @@ class OnePath(Study):
 
     name, title = "one_path", "One path, one layer: theory against quadrature"
     config, point = OnePathConfig, one_path_point
-
-    def axes(self, config: OnePathConfig) -> dict[str, list[int]]:
-        """Data sets and widths."""
-        return {"seed": list(range(config.data_sets)), "width": list(config.widths)}
-
-    def record(self, config: OnePathConfig) -> dict[str, Any]:
-        """Without the other data sets and widths, which change no point."""
-        return record_of(config, data_sets=1, widths=(1,))
+    # Which other data sets and widths there are changes no point.
+    over: ClassVar = {"seed": "data_sets", "width": "widths"}
+    same: ClassVar = {"data_sets": 1, "widths": (1,)}
 
     def batch(self, config: OnePathConfig) -> dict[str, int]:
         """Width by width: each is compiled anew."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -154,11 +154,8 @@ class FiniteSize(Study):
     """
 
     name, title, config, point = "finite_size", "Finite size", FiniteSizeConfig, finite_size_point
+    over: ClassVar = {"bits": "bits"}
     embedded = "png"
-
-    def axes(self, config: FiniteSizeConfig) -> dict[str, list[int]]:
-        """Numbers of bits."""
-        return {"bits": list(config.bits)}
 
     def record(self, config: FiniteSizeConfig) -> dict[str, Any]:
         """Without the sizes, so that some can be added to a run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +24,6 @@ from ...learning.comparison import Comparison
 from ...sweeps import resumable
 from ..base import Study
 from ..sampled import FINITE_WIDTH_NAMES, beside_theory, finite_width_variables, whole_key
-from ..sweeping import record_of
 from ..threads import in_threads, usual_workers, within
 from . import published
 from .config import FOUR_PATHS, TWO_PATHS, MarkovConfig, MarkovVariant
@@ -208,15 +207,10 @@ class Markov(Study):
     """
 
     name, title, config, point = "markov", "Hidden-Markov classification", MarkovConfig, markov_repetition
+    # How many repetitions there are changes none of them.
+    over: ClassVar = {"seed": "seeds"}
+    same: ClassVar = {"seeds": 1}
     long_names = _LONG_NAMES
-
-    def axes(self, config: MarkovConfig) -> dict[str, list[int]]:
-        """Repetitions."""
-        return {"seed": list(range(config.seeds))}
-
-    def record(self, config: MarkovConfig) -> dict[str, Any]:
-        """Without the number of repetitions, which changes none of them."""
-        return record_of(config, seeds=1)
 
     def complete(self, found: xr.Dataset, config: MarkovConfig) -> xr.Dataset:
         """With its coordinates."""

@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -28,7 +28,7 @@ from ...sweeps import resumable
 from ..base import Study
 from ..markov import FOUR_PATHS, MarkovConfig, sequences_and_attention
 from ..sampled import SAMPLED, beside_theory, whole_key
-from ..sweeping import config_of, record_of
+from ..sweeping import config_of
 from ..threads import in_threads, usual_workers, within
 from ..words import duration, fixed, spread
 from .kinds import (
@@ -271,15 +271,10 @@ class Residuals(Study):
     """
 
     name, title, config, point = "residuals", "Skips and normalisation", ResidualsConfig, residuals_point
+    # Which other repetitions and widths there are changes no point.
+    over: ClassVar = {"seed": "seeds", "width": "widths"}
+    same: ClassVar = {"seeds": 1, "widths": (1,)}
     long_names = LONG_NAMES
-
-    def axes(self, config: ResidualsConfig) -> dict[str, list[int]]:
-        """Repetitions and widths."""
-        return {"seed": list(range(config.seeds)), "width": list(config.widths)}
-
-    def record(self, config: ResidualsConfig) -> dict[str, Any]:
-        """Without the other repetitions and widths, which change no point."""
-        return record_of(config, seeds=1, widths=(1,))
 
     def complete(self, found: xr.Dataset, config: ResidualsConfig) -> xr.Dataset:
         """With the seconds of each approach under their usual name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -16,7 +16,7 @@ from ...dynamics import REGIMES, Window, attractors, kaplan_yorke_dimension, orb
 from ...sweeps import resumable
 from ..base import Study
 from ..paper_dynamics import EPSILON, GAMMA, PAPER, check_numbers, paper_model, paper_start
-from ..sweeping import config_of, record_of
+from ..sweeping import config_of
 from ..threads import within
 from ..words import fixed
 
@@ -149,15 +149,10 @@ class Trajectories(Study):
     """
 
     name, title, config, point = "trajectories", "Trajectories", TrajectoriesConfig, trajectories_point
+    # Which other values of β there are changes none of them.
+    over: ClassVar = {"beta": "betas"}
+    same: ClassVar = {"betas": (1.0,)}
     embedded = "png"
-
-    def axes(self, config: TrajectoriesConfig) -> dict[str, list[float]]:
-        """Values of β."""
-        return {"beta": list(config.betas)}
-
-    def record(self, config: TrajectoriesConfig) -> dict[str, Any]:
-        """Without the other values of β, which change none of them."""
-        return record_of(config, betas=(1.0,))
 
     def figures(self, dataset: xr.Dataset, config: TrajectoriesConfig) -> dict[str, Any]:
         """Overlaps over time, in a plane, by frequency and by lag, one panel per β."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -286,6 +286,7 @@ class WidthConvergence(Study):
 
     name, title = "width_convergence", "Width convergence at P = N"
     config, point = WidthConvergenceConfig, width_convergence_point
+    over: ClassVar = {"seed": "seeds", "width": "widths"}
     long_names = _LONG_NAMES
 
     def __init__(self, one_path: xr.Dataset | None = None) -> None:
@@ -295,10 +296,6 @@ class WidthConvergence(Study):
         """Both parts with the seed."""
         usual = WidthConvergenceConfig(seed=seed, one_path=OnePathConfig(seed=seed))
         return WidthConvergenceConfig.quick(seed) if quick else usual
-
-    def axes(self, config: WidthConvergenceConfig) -> dict[str, list[int]]:
-        """Repetitions and widths."""
-        return {"seed": list(range(config.seeds)), "width": list(config.widths)}
 
     def record(self, config: WidthConvergenceConfig) -> dict[str, Any]:
         """Without seeds and widths, which can be added to a run, and without the other part."""
