@@ -25,7 +25,7 @@ from .._validation import fail, labels_for, positive_integer, positive_number
 from ..learning import Architecture, PathFeatures, Prediction, gaussian_process, one_loop, solve
 from ..sweeps import resumable
 from .base import Study
-from .sweeping import config_of
+from .sweeping import check_fields, config_of
 
 APPROACHES = ("gaussian process", "saddle", "one-loop")
 QUANTITIES = ("mean", "standard deviation", "order parameter")
@@ -56,23 +56,9 @@ class OnePathConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("data_sets", "test_examples"):
-            positive_integer(name, getattr(self, name))
-        check_widths(self.widths)
-        check_seed(self.seed)
+        sizes = ("data_sets", "test_examples")
+        check_fields(self, positive=sizes, nonnegative=["seed"], ascending={"widths": "width"})
         positive_number("temperature", self.temperature)
-
-
-def check_widths(widths: tuple[int, ...]) -> None:
-    """Widths must be whole numbers in ascending order."""
-    if not widths or list(widths) != sorted({positive_integer("widths", width) for width in widths}):
-        raise fail("widths", widths, "at least one width, in ascending order")
-
-
-def check_seed(seed: Any) -> None:
-    """A seed must be a whole number, zero or more."""
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise fail("seed", repr(seed), "a whole number, zero or more")
 
 
 @dataclass(frozen=True, eq=False)

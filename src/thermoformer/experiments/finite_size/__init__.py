@@ -11,13 +11,13 @@ import numpy as np
 import xarray as xr
 
 from ..._progress import inside
-from ..._validation import fail, nonnegative_integer, positive_integer
+from ..._validation import fail
 from ...dynamics import Features, FiniteNetwork, orbit
 from ...sweeps import resumable
 from ..base import Study
 from ..paper_dynamics import EPSILON, GAMMA, PAPER, check_numbers, paper_model
 from ..sampled import whole_key
-from ..sweeping import config_of, record_of
+from ..sweeping import check_fields, config_of, record_of
 from ..words import fixed
 
 FORMS = ("classes", "bits")
@@ -54,13 +54,10 @@ class FiniteSizeConfig:
     fit_from: int = 990_000
 
     def __post_init__(self) -> None:
-        for name in ("copies", "steps", "fit_from"):
-            positive_integer(name, getattr(self, name))
+        sizes = ("copies", "steps", "fit_from")
+        check_fields(self, positive=sizes, nonnegative=["seed"], ascending={"bits": "number"})
         if self.copies < 2:
             raise fail("copies", self.copies, "2 or more, for a standard error")
-        nonnegative_integer("seed", self.seed)
-        if not self.bits or list(self.bits) != sorted({positive_integer("bits", number) for number in self.bits}):
-            raise fail("bits", self.bits, "at least one number, in ascending order")
         if not set(self.plain_bits) <= set(self.bits):
             raise fail("plain_bits", self.plain_bits, f"some of {self.bits}")
         if sum(number >= self.fit_from for number in self.bits) < 2:

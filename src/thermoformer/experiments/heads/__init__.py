@@ -144,10 +144,9 @@ def run_heads(
     wanted = goal_for(whole, some, **given).name
 
     report(0, 1, f"scores by {method}")
-    scores = score_heads(whole, some, method, goal=wanted, seed=seed, progress=report, **given)
-    every = None if method in AGAIN else 0
     options = {"goal": wanted, "seed": seed, "progress": report, **given}
-    removed = removal_order(whole, some, method, count=count, every=every, **options)
+    scores, again = score_heads(whole, some, method, **options), method in AGAIN
+    removed = removal_order(whole, some, method, count=count, **options) if again else scores.ascending()[:count]
     smaller = prune_heads(whole, removed)
     models = {"before": whole, "after": smaller}
     record: dict[str, Any] = {
@@ -158,7 +157,7 @@ def run_heads(
         "goal": wanted,
         "measure": MEASURES[wanted],
         "method": method,
-        "scored_again": every is None,
+        "scored_again": again,
         "heads": len(heads),
         "removed": [head_name(head) for head in removed],
         "examples": len(some),

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ..._validation import fail, nonnegative_number, positive_integer, real_array
+from ..._validation import fail, nonnegative_number
 from ...learning import Architecture
 from ...tasks import HiddenMarkovTask
-from ..sweeping import config_of
+from ..sweeping import check_fields, config_of
 
 
 @dataclass(frozen=True)
@@ -99,25 +97,16 @@ class MarkovConfig:
     chains: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "training_examples", "test_examples", "components", *_SAMPLER_SIZES):
-            positive_integer(name, getattr(self, name))
-        for name in ("exact_up_to", "sampled_up_to"):
-            if getattr(self, name) is not None:
-                positive_integer(name, getattr(self, name))
-        for name in ("seed", "sampled_seeds"):
-            number = getattr(self, name)
-            if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 0:
-                raise fail(name, repr(number), "a whole number, zero or more")
-        if not self.widths or list(self.widths) != sorted({positive_integer("widths", width) for width in self.widths}):
-            raise fail("widths", self.widths, "at least one width, in ascending order")
+        sizes = ["seeds", "training_examples", "test_examples", "components", *_SAMPLER_SIZES]
+        sizes += [name for name in ("exact_up_to", "sampled_up_to") if getattr(self, name) is not None]
+        check_fields(self, positive=sizes, nonnegative=("seed", "sampled_seeds"), ascending={"widths": "width"})
         if self.components > self.training_examples:
             raise fail("components", self.components, f"at most {self.training_examples}, the training examples")
         if not self.variants:
             raise fail("variants", "nothing", "at least one variant")
         if nonnegative_number("temperature", self.temperature) == 0 and self.sampled_seeds:
             raise fail("temperature", 0.0, "a number above 0 where something is sampled, or sampled_seeds=0")
-        if not real_array("variance", self.variance, ()) > 0:
-            raise fail("variance", self.variance, "a number above 0")
+        check_fields(self, above_zero=["variance"])
 
     @classmethod
     def quick(cls, seed: int = 0) -> MarkovConfig:

@@ -6,7 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..._validation import fail, nonnegative_integer, positive_integer, positive_number
+from ..._validation import fail, positive_number
+from ..sweeping import check_fields
 from .training import OneShotTrainingConfig
 
 
@@ -55,14 +56,9 @@ class OneShotConfig:
     chains: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("training_examples", "validation_sequences", "test_sequences", "other_sequences", "components"):
-            positive_integer(name, getattr(self, name))
-        for name in ("chains", "repetitions"):
-            positive_integer(name, getattr(self, name))
-        for name in ("seed", "sampled_draws"):
-            nonnegative_integer(name, getattr(self, name))
-        if not self.widths or list(self.widths) != sorted({positive_integer("widths", width) for width in self.widths}):
-            raise fail("widths", self.widths, "at least one width, in ascending order")
+        sizes = ["training_examples", "validation_sequences", "test_sequences", "other_sequences", "components"]
+        sizes += ["chains", "repetitions"]
+        check_fields(self, positive=sizes, nonnegative=("seed", "sampled_draws"), ascending={"widths": "width"})
         if not self.temperatures:
             raise fail("temperatures", self.temperatures, "at least one temperature, in ascending order")
         if list(self.temperatures) != sorted({positive_number("temperatures", value) for value in self.temperatures}):

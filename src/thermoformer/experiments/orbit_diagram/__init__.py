@@ -13,7 +13,6 @@ import numpy as np
 import xarray as xr
 
 from ..._progress import inside
-from ..._validation import fail, nonnegative_integer, positive_integer, positive_number
 from ...dynamics import (
     REGIMES,
     Bifurcation,
@@ -39,7 +38,7 @@ from ..paper_dynamics import (
     paper_start,
     usual_parts,
 )
-from ..sweeping import config_of
+from ..sweeping import check_fields, config_of
 
 # The 4-cycle of the positions is stable at one end and unstable at the other.
 BIFURCATION_BRACKET, POSITIONS = (1.24, 1.25), 4
@@ -93,15 +92,9 @@ class OrbitDiagramConfig:
     longest_period: int = 2000
 
     def __post_init__(self) -> None:
-        for name in ("count", "steps", "bins", "exponents", "longest_period"):
-            positive_integer(name, getattr(self, name))
-        nonnegative_integer("transient", self.transient)
-        check_numbers(self, ("gamma", "epsilon"))
-        for name in ("between", "limits"):
-            low, high = getattr(self, name)
-            if not (np.isfinite([low, high]).all() and low < high):
-                raise fail(name, (low, high), "a lower and a higher number")
-        positive_number("near", self.near)
+        sizes = ("count", "steps", "bins", "exponents", "longest_period")
+        check_fields(self, positive=sizes, nonnegative=["transient"], above_zero=["near"])
+        check_numbers(self, ("gamma", "epsilon"), ranges=("between", "limits"))
 
     @classmethod
     def zoom(cls) -> OrbitDiagramConfig:

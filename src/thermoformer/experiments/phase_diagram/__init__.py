@@ -11,13 +11,12 @@ import numpy as np
 import xarray as xr
 
 from ..._progress import inside
-from ..._validation import fail, nonnegative_integer, positive_integer
 from ...dynamics import REGIMES, Window, regime_names
 from ...dynamics import phase_diagram as diagram_of
 from ...sweeps import resumable
 from ..base import Study
 from ..paper_dynamics import EPSILON, GAMMA, NEIMARK_SACKER, PAPER, check_numbers, paper_model, paper_start, usual_parts
-from ..sweeping import config_of
+from ..sweeping import check_fields, config_of
 
 
 @dataclass(frozen=True)
@@ -51,14 +50,9 @@ class PhaseDiagramConfig:
     longest_period: int = 600
 
     def __post_init__(self) -> None:
-        for name in ("count", "start_steps", "steps", "exponents", "longest_period"):
-            positive_integer(name, getattr(self, name))
-        nonnegative_integer("transient", self.transient)
-        check_numbers(self, ("epsilon", "start_beta", "start_gamma"))
-        for name in ("betas", "gammas"):
-            low, high = getattr(self, name)
-            if not (np.isfinite([low, high]).all() and low < high):
-                raise fail(name, (low, high), "a lower and a higher number")
+        sizes = ("count", "start_steps", "steps", "exponents", "longest_period")
+        check_fields(self, positive=sizes, nonnegative=["transient"])
+        check_numbers(self, ("epsilon", "start_beta", "start_gamma"), ranges=("betas", "gammas"))
 
     @classmethod
     def quick(cls) -> PhaseDiagramConfig:

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..._progress import Progress, silent
-from ..._validation import fail, nonnegative_integer, positive_integer, positive_number
+from ..._validation import fail, positive_integer, positive_number
 from ...learning.scores import head_labels
 from ...networks import AttentionNetwork, TrainingSettings, load_network
 from ...tasks import OneShotTask
 from ..one_shot.training import OneShotTrainingConfig, one_shot_parts, one_shot_tasks, shipped_network
+from ..sweeping import check_fields
 
 # Where accuracies are measured: characters that nothing has seen, and images of other data sets.
 MEASURED = ("test", "fashion-mnist", "mnist")
@@ -74,10 +75,8 @@ class PruningConfig:
     def __post_init__(self) -> None:
         sequences = ("training", "validation", "test", "other", "finetuned")
         counts = tuple(f"{name}_sequences" for name in sequences)
-        for name in (*counts, "random_orders", "finetuning_steps", "finetuning_batch"):
-            positive_integer(name, getattr(self, name))
-        for name in ("seed", "finetuned_random"):
-            nonnegative_integer(name, getattr(self, name))
+        sizes = (*counts, "random_orders", "finetuning_steps", "finetuning_batch")
+        check_fields(self, positive=sizes, nonnegative=("seed", "finetuned_random"))
         for name in ("widths", "temperatures"):
             if not getattr(self, name):
                 raise fail(name, "nothing", "at least one number")

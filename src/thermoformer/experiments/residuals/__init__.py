@@ -21,14 +21,14 @@ import numpy as np
 import xarray as xr
 
 from ..._progress import Progress, inside
-from ..._validation import fail, positive_integer, positive_number, real_array
+from ..._validation import real_array
 from ...learning import Architecture, PathFeatures, Posterior, Prediction, SamplingWarning, sample_weights, solve
 from ...learning.comparison import Comparison
 from ...sweeps import resumable
 from ..base import Study
 from ..markov import FOUR_PATHS, MarkovConfig, sequences_and_attention
 from ..sampled import SAMPLED, beside_theory, whole_key
-from ..sweeping import config_of
+from ..sweeping import check_fields, config_of
 from ..threads import in_threads, usual_workers, within
 from ..words import duration, fixed, spread
 from .kinds import (
@@ -90,13 +90,8 @@ class ResidualsConfig:
 
     def __post_init__(self) -> None:
         draws = ("exact_draws", "sampled_draws", "inside_draws", "inside_warmup")
-        for name in ("seeds", "test_examples", "chains", *draws):
-            positive_integer(name, getattr(self, name))
-        if not self.widths or list(self.widths) != sorted({positive_integer("widths", width) for width in self.widths}):
-            raise fail("widths", self.widths, "at least one width, in ascending order")
-        positive_number("temperature", self.temperature)
-        if not real_array("variance", self.variance, ()) > 0:
-            raise fail("variance", self.variance, "a number above 0")
+        sizes = ("seeds", "test_examples", "chains", *draws)
+        check_fields(self, positive=sizes, above_zero=("temperature", "variance"), ascending={"widths": "width"})
         self.task().task(FOUR_PATHS)  # they have the other checks
 
     @classmethod

@@ -11,12 +11,12 @@ import numpy as np
 import xarray as xr
 
 from ..._progress import inside
-from ..._validation import fail, nonnegative_integer, positive_integer
+from ..._validation import fail
 from ...dynamics import REGIMES, Window, attractors, kaplan_yorke_dimension, orbit, regime
 from ...sweeps import resumable
 from ..base import Study
 from ..paper_dynamics import EPSILON, GAMMA, PAPER, check_numbers, paper_model, paper_start
-from ..sweeping import config_of
+from ..sweeping import check_fields, config_of
 from ..threads import within
 from ..words import fixed
 
@@ -63,10 +63,7 @@ class TrajectoriesConfig:
     windows: int = 24
 
     def __post_init__(self) -> None:
-        for name in ("steps", "exponent_steps"):
-            positive_integer(name, getattr(self, name))
-        for name in ("transient", "confirm", "windows"):
-            nonnegative_integer(name, getattr(self, name))
+        check_fields(self, positive=("steps", "exponent_steps"), nonnegative=("transient", "confirm", "windows"))
         check_numbers(self, ("gamma", "epsilon", "start_beta"))
         if not self.betas or not np.all(np.diff(self.betas) > 0) or not np.all(np.isfinite(self.betas)):
             raise fail("betas", self.betas, "at least one value, in ascending order")

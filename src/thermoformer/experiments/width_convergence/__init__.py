@@ -17,16 +17,16 @@ import numpy as np
 import xarray as xr
 
 from ..._progress import Progress, inside, silent
-from ..._validation import fail, positive_integer, positive_number
+from ..._validation import fail, positive_number
 from ...learning.comparison import METHODS, Comparison, compare
 from ...sweeps import resumable
 from .. import store
 from ..base import Study
 from ..listing import HERE, Executor
 from ..markov import FOUR_PATHS, MarkovConfig, path_features
-from ..one_path import QUANTITIES, OnePath, OnePathConfig, check_seed, check_widths, fitted_slope, one_path_data
+from ..one_path import QUANTITIES, OnePath, OnePathConfig, fitted_slope, one_path_data
 from ..sampled import EXACT, SAMPLED, whole_key
-from ..sweeping import config_of, record_of
+from ..sweeping import check_fields, config_of, record_of
 from ..threads import in_threads, usual_workers, within
 from ..words import duration, small_percent
 
@@ -75,10 +75,8 @@ class WidthConvergenceConfig:
     one_path: OnePathConfig = field(default_factory=OnePathConfig)
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "draws", "wide_draws", "network_draws", "chains", "test_examples"):
-            positive_integer(name, getattr(self, name))
-        check_seed(self.seed)
-        check_widths(self.widths)
+        sizes = ("seeds", "draws", "wide_draws", "network_draws", "chains", "test_examples")
+        check_fields(self, positive=sizes, nonnegative=["seed"], ascending={"widths": "width"})
         if not set(self.sampled_widths) <= set(self.widths):
             raise fail("sampled_widths", self.sampled_widths, f"some of the widths {self.widths}")
         positive_number("temperature", self.temperature)
