@@ -7,6 +7,7 @@ one path in one layer (`one_path`), where the exact posterior is an integral and
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -186,7 +187,7 @@ def _distances(comparison: Comparison) -> np.ndarray:
     return table
 
 
-def geometric_mean(values: xr.DataArray) -> xr.DataArray:
+def geometric_mean(values: Any) -> Any:
     """The geometric mean over seeds, which is the middle on a logarithmic axis; nan is left out."""
     logs = xr.apply_ufunc(np.log, values.where(values > 0))
     return xr.apply_ufunc(np.exp, logs.mean("seed"))
@@ -342,65 +343,48 @@ class WidthConvergence(Study):
         """Errors of both parts in words and in tables, their cost, and what must be known before they are used."""
         from ...figures.convergence import approach_label
 
-        one_path = self.one_path
-        narrow, wide = (one_path.isel(width=place) for place in (0, -1))
-
-        def off(at: xr.Dataset, approach: str) -> str:
-            return small_percent(geometric_mean(at.error.sel(approach=approach, quantity="mean")))
-
+        one_path, widths = self.one_path, dataset.width.values
+        path_errors = geometric_mean(one_path.error.sel(quantity="mean")).transpose("width", "approach")
+        evidence = (
+            geometric_mean(one_path.evidence_error).transpose("width", "approach").sel(approach=list(THEORIES[1:]))
+        )
+        path_rows = zip(one_path.width.values, path_errors.values, evidence.values, strict=True)
         slopes = None
         if int((one_path.width >= LEAST_WIDTH).sum()) > 1:
             slopes = {name: fitted_slope(one_path.error.sel(approach=name, quantity="mean")) for name in THEORIES[1:]}
             slopes["evidence"] = fitted_slope(one_path.evidence_error.sel(approach="one-loop"))
-        widths, within_level = dataset.width.values, []
-        for quantity in QUANTITIES[:2]:
-            for approach in THEORIES[1:]:
-                chosen = dataset.sel(reference=EXACT, approach=approach, quantity=quantity)
-                errors, noise = geometric_mean(chosen.error).values, geometric_mean(chosen.noise).values
-                name = f"{approach.capitalize()}, {quantity}"
-                within_level.append(f"{name}: {within_sentence(widths, errors, noise)}")
-        limit = geometric_mean(dataset.error.sel(reference=EXACT, approach=THEORIES[0], quantity="mean")).values
-        sampled = dataset.sel(reference=SAMPLED, quantity="mean", approach=EXACT)
-        apart = [
-            (int(width), float(error), float(noise))
-            for width, error, noise in zip(
-                widths, geometric_mean(sampled.error), geometric_mean(sampled.noise), strict=True
-            )
-            if np.isfinite(error)
-        ]
-        labels = [approach_label(name) for name in THEORIES]
-        one_path_rows = [
-            [
-                int(at.width),
-                *(off(at, name) for name in THEORIES),
-                *(f"{float(geometric_mean(at.evidence_error.sel(approach=name))):.2g}" for name in THEORIES[1:]),
-            ]
-            for at in (one_path.sel(width=width) for width in one_path.width.values)
-        ]
-        seconds = dataset.seconds.mean("seed").transpose("width", "approach").values
-        costs = [
-            [width, *("" if np.isnan(value) else duration(value) for value in row)]
-            for width, row in zip(widths, seconds, strict=True)
-        ]
+        means = geometric_mean(dataset[["error", "noise"]]).transpose("width", ...)
+        within_level = []
+        for quantity, approach in itertools.product(QUANTITIES[:2], THEORIES[1:]):
+            at = means.sel(reference=EXACT, approach=approach, quantity=quantity)
+            sentence = within_sentence(widths, at.error.values, at.noise.values)
+            within_level.append(f"{approach.capitalize()}, {quantity}: {sentence}")
+        apart = means.sel(reference=SAMPLED, quantity="mean", approach=EXACT).dropna("width", subset=["error"])
+        seconds = dataset.seconds.mean("seed").transpose("width", "approach")
+        there = np.isfinite(dataset.seconds)
         return {
-            "ends": {name: (off(narrow, name), off(wide, name)) for name in THEORIES},
-            "end_widths": (int(narrow.width), int(wide.width)),
+            "path_widths": one_path.width.values,
+            "path_errors": {name: path_errors.sel(approach=name).values for name in THEORIES},
             "least_width": LEAST_WIDTH,
             "slopes": slopes,
-            "one_path_header": [
-                *(f"{label}, mean" for label in labels),
-                *(f"{name}, log evidence" for name in THEORIES[1:]),
+            "path_header": [f"{approach_label(name)}, mean" for name in THEORIES]
+            + [f"{name}, log evidence" for name in THEORIES[1:]],
+            "path_rows": [
+                [width, *map(small_percent, errors), *(f"{value:.2g}" for value in others)]
+                for width, errors, others in path_rows
             ],
-            "one_path_rows": one_path_rows,
             "within_level": within_level,
-            "limit": limit,
-            "errors": {name: error_table(dataset, name, approach_label) for name in REFERENCES},
-            "apart": apart,
+            "limit": means.error.sel(reference=EXACT, approach=THEORIES[0], quantity="mean").values,
+            "errors": {name: error_table(means.sel(reference=name), approach_label) for name in REFERENCES},
+            "apart": list(zip(apart.width.values, apart.error.values, apart.noise.values, strict=True)),
             "shown_width": shown_width(config),
             "cost_header": [approach_label(str(name)) for name in dataset.approach.values],
-            "costs": costs,
-            "unmixed": _where(dataset, REFERENCES, lambda one, there: there & ~one.mixed.astype(bool)),
-            "left_out": _where(dataset, THEORIES[1:], lambda one, there: ~there),
+            "costs": [
+                [width, *("" if np.isnan(value) else duration(value) for value in row)]
+                for width, row in zip(widths, seconds.values, strict=True)
+            ],
+            "unmixed": _where(there & ~dataset.mixed.astype(bool), there, REFERENCES),
+            "left_out": _where(~there, there, THEORIES[1:]),
         }
 
 
@@ -410,38 +394,27 @@ def shown_width(config: WidthConvergenceConfig) -> int:
     return 10 if 10 in among else among[len(among) // 2]
 
 
-def error_table(dataset: xr.Dataset, reference: str, label: Callable[[str], str]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the errors against a reference with their noise, by width."""
-    header, columns = ["N = P"], []
-    for quantity, short in zip(QUANTITIES[:2], ("mean", "s.d."), strict=True):
-        chosen = dataset.sel(reference=reference, quantity=quantity)
-        for name in map(str, chosen.approach.values):
-            one = chosen.sel(approach=name)
-            if np.isfinite(one.error).any():
-                header.append(f"{label(name)}, {short}")
-                columns.append((geometric_mean(one.error), geometric_mean(one.noise)))
-    rows = []
-    for width in dataset.width.values:
-        cells = [(float(error.sel(width=width)), float(noise.sel(width=width))) for error, noise in columns]
-        texts = [
-            "" if np.isnan(error) else f"{small_percent(error)} ± {small_percent(noise)}" for error, noise in cells
-        ]
-        if any(texts):
-            rows.append([str(width), *texts])
-    return header, rows
+def error_table(means: xr.Dataset, label: Callable[[str], str]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of errors [width, approach, quantity] with their noise, by width; without what is not there."""
+    known = np.isfinite(means.error).any("quantity")
+    means = means.sel(width=known.any("approach"), approach=known.any("width"))
+    header, columns = ["N = P"], [[str(width) for width in means.width.values]]
+    for quantity, name in itertools.product(QUANTITIES[:2], means.approach.values):
+        one = means.sel(quantity=quantity, approach=name)
+        header.append(f"{label(str(name))}, {'mean' if quantity == 'mean' else 's.d.'}")
+        pairs = zip(one.error.values, one.noise.values, strict=True)
+        columns.append(["" if np.isnan(a) else f"{small_percent(a)} ± {small_percent(b)}" for a, b in pairs])
+    return header, [list(row) for row in zip(*columns, strict=True)]
 
 
-def _where(
-    dataset: xr.Dataset, names: Sequence[str], bad: Callable[[xr.Dataset, xr.DataArray], xr.DataArray]
-) -> list[dict[str, Any]]:
-    """Of which approaches how many points are bad, of how many, and at which widths."""
+def _where(bad: xr.DataArray, there: xr.DataArray, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Of which approaches how many points are bad, of how many that are there, and at which widths."""
     found = []
     for name in names:
-        one = dataset.sel(approach=name)
-        there = np.isfinite(one.seconds)
-        if (failed := bad(one, there)).any():
-            widths = ", ".join(f"N = {int(width)}" for width in dataset.width.values[failed.any("seed").values])
-            found.append({"name": name, "points": int(failed.sum()), "of": int(there.sum()), "widths": widths})
+        failed, of = bad.sel(approach=name), int(there.sel(approach=name).sum())
+        if failed.any():
+            widths = ", ".join(f"N = {int(width)}" for width in failed.width.values[failed.any("seed").values])
+            found.append({"name": name, "points": int(failed.sum()), "of": of, "widths": widths})
     return found
 
 
