@@ -55,10 +55,8 @@ def subset_data(config: PruningConfig, inputs: PruningInputs, progress: Progress
     accuracy = []
     for number, name in enumerate(names):
         progress(number, len(names), f"every set of heads: {name}")
-        count = {"validation": config.validation_sequences, "test": config.test_sequences}.get(
-            name, config.other_sequences
-        )
-        accuracy.append(pruned_accuracies(inputs.network, sets, *inputs.tasks[name].sequences(count)))
+        examples = inputs.tasks[name].sequences(config.measured_on(name))
+        accuracy.append(pruned_accuracies(inputs.network, sets, *examples))
     return xr.Dataset(
         {"accuracy": (("part", "subset"), np.array(accuracy))},
         {"part": list(names), "subset": np.array(codes, np.int64)},

@@ -335,7 +335,7 @@ class WidthConvergence(Study):
         """Every error of both parts."""
         axes = ["width", "seed", "reference", "approach", "quantity"]
         frame = dataset[["error", "noise"]].to_dataframe(dim_order=axes).reset_index()[[*axes, "error", "noise"]]
-        known = (row for row in frame.itertuples(index=False) if np.isfinite(row.error))
+        known = (row for row in frame.itertuples(index=False) if np.isfinite(row[5]))
         rows = [[*row[:5], *(f"{value:.6g}" for value in row[5:])] for row in known]
         return {"errors": [[*axes, "error", "noise"], *rows], **OnePath().tables(self.one_path, config.one_path)}
 
