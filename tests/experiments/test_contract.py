@@ -28,6 +28,7 @@ from thermoformer.experiments.pruning import PruningConfig
 from thermoformer.experiments.residuals import ResidualsConfig
 from thermoformer.experiments.trajectories import TrajectoriesConfig
 from thermoformer.experiments.width_convergence import WidthConvergenceConfig
+from thermoformer.sweeps import SweepStore, status_of
 from thermoformer.sweeps.description import name_of, own_function
 
 from .test_page import assert_self_contained
@@ -273,3 +274,29 @@ def test_the_example_for_a_new_experiment_runs_resumes_and_grows(example, tmp_pa
         module.STUDY.data(dataclasses.replace(more, draws=20), folder=out / "sweep")
     with pytest.raises(ValueError, match="keys: got .1,.; expected numbers from 2 on"):
         module.CondensationConfig(keys=(1,))
+
+
+def test_the_example_goes_on_after_an_interruption_and_tries_failed_points_again(example, tmp_path, monkeypatch):
+    module = sys.modules["thermoformer.experiments.condensation"]
+    study, config = module.STUDY, module.CondensationConfig.quick()
+
+    def interrupt(done, total, message):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study.run(config, tmp_path, progress=interrupt)
+    assert status_of(SweepStore(tmp_path / "sweep")).done == 5 and not (tmp_path / "condensation.nc").exists()
+    whole = module.config_of
+
+    def fails(*arguments):
+        raise ZeroDivisionError("not today")
+
+    monkeypatch.setattr(module, "config_of", fails)
+    with pytest.raises(
+        RuntimeError, match="7 of 12 points failed, the first at keys = 100, gamma = 4.0:(.|\n)*not today"
+    ):
+        study.run(config, tmp_path)
+    monkeypatch.setattr(module, "config_of", whole)
+    assert study.run(config, tmp_path).exists() and status_of(SweepStore(tmp_path / "sweep")).done == 12
+    xr.testing.assert_identical(study.data(config), study.data(config, folder=tmp_path / "sweep"))

@@ -210,33 +210,6 @@ def test_the_theory_alone_allows_temperature_zero():
     assert MarkovConfig(temperature=0.0, sampled_seeds=0).temperature == 0
 
 
-def test_another_config_starts_anew(tmp_path, computed):
-    folder = tmp_path / "sweep"
-    one = dataclasses.replace(TINY, seeds=1)
-    markov_data(one, folder=folder)
-    with pytest.warns(UserWarning, match="sweep holds a run with other settings: kept as sweep-.*, starting anew"):
-        markov_data(dataclasses.replace(one, temperature=0.1), folder=folder)
-    assert len(computed) == 4
-    assert len(list(tmp_path.glob("sweep*"))) == 2
-
-
-def test_an_error_inside_is_raised(tmp_path, monkeypatch):
-    """Other repetitions are finished first; the next run tries the failed one again."""
-    monkeypatch.setattr(markov, "usual_workers", lambda: 1)
-    original = markov._variant_data
-
-    def broken(config, variant_number, index, progress=None):
-        if index == 0:
-            raise ZeroDivisionError("not today")
-        return original(config, variant_number, index, progress)
-
-    monkeypatch.setattr(markov, "_variant_data", broken)
-    with pytest.raises(RuntimeError, match="1 of 2 points failed, the first at seed = 0:(.|\n)*not today"):
-        markov_data(TINY, folder=tmp_path / "sweep")
-    monkeypatch.setattr(markov, "_variant_data", original)
-    assert markov_data(TINY, folder=tmp_path / "sweep").sizes["seed"] == 2
-
-
 def test_published_numbers_stand_beside_the_published_task_only(dataset):
     assert MarkovConfig(seeds=3, widths=(10, 20)).is_published_task
     assert MarkovConfig.quick().is_published_task
