@@ -513,7 +513,7 @@ def models(folder: Path) -> Attempt:
     import transformers
     from transformers.integrations import hub_kernels
 
-    from thermoformer.experiments.heads_inputs import load_model
+    from thermoformer.experiments.heads.inputs import load_model
     from thermoformer.transformers import load_pruned, prune_heads, save_pruned
 
     torch.load = forbidden("torch.load")

@@ -11,7 +11,7 @@ with app.setup:
     import xarray as xr
 
     from thermoformer import figures
-    from thermoformer.experiments.one_shot_training import shipped_network
+    from thermoformer.experiments.one_shot.training import shipped_network
     from thermoformer.learning import evidence_scores, head_scores, solve
     from thermoformer.networks import gradient_importance, pruning_curve, random_orders, trained_scores
     from thermoformer.tasks import OneShotTask

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import thermoformer.experiments.markov
 from thermoformer.cli import app
-from thermoformer.experiments.markov_published import PUBLISHED, PUBLISHED_LARGEST_OVERLAP, PUBLISHED_REFERENCES
+from thermoformer.experiments.markov.published import PUBLISHED, PUBLISHED_LARGEST_OVERLAP, PUBLISHED_REFERENCES
 
 ROOT = Path(__file__).resolve().parents[1]
 README, DOCS = ROOT / "README.md", ROOT / "docs"

@@ -9,7 +9,7 @@ from small_images import data_folder
 from typer.testing import CliRunner
 
 from thermoformer.cli import app
-from thermoformer.experiments.one_shot_training import (
+from thermoformer.experiments.one_shot.training import (
     OneShotTrainingConfig,
     one_shot_accuracy,
     one_shot_parts,

@@ -10,7 +10,7 @@ from rich.table import Table
 
 def heads_tables(record: dict[str, Any]) -> Iterator[Table]:
     """The model before and after, and, where methods were compared, each of them."""
-    from .experiments.heads_report import before_and_after
+    from .experiments.heads import before_and_after
 
     header, rows, caption = before_and_after(record)
     summary = Table(*header, title=f"{record['class']}, {record['task']}, {record['method']}", caption=caption or None)

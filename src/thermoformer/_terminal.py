@@ -146,10 +146,10 @@ def file_for_results(out: Path) -> None:
     folder_for_results(out.parent)
 
 
-def refuse_foreign(*files: Path) -> None:
+def refuse_foreign(*files: Path, mark: bytes = b"thermoformer") -> None:
     """Refuses files that thermoformer did not write. Its pages and figures, and only they, carry its name."""
     for file in files:
-        _files.refuse_foreign(file)
+        _files.refuse_foreign(file, mark)
 
 
 def stop(message: str, code: int) -> NoReturn:

@@ -30,6 +30,9 @@ from ._terminal import (
 )
 from ._validation import fail, nonnegative_integer
 
+# What every page of an experiment holds; those of earlier versions do not name thermoformer.
+PAGE_MARK = b'<p class="lead">'
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -85,7 +88,7 @@ def reproduce(
             stop(f"experiment: got {name!r}; expected one of {', '.join(EXPERIMENTS)}", BAD_INPUT)
         nonnegative_integer("seed", seed)
         folder_for_results(folder)
-        refuse_foreign(folder / f"{name.replace('-', '_')}.html")
+        refuse_foreign(folder / f"{name.replace('-', '_')}.html", mark=PAGE_MARK)
         with console_progress(messages) as progress:
             where = Executor(executor, workers, cluster)
             given = {"quick": quick, "seed": seed, "train": train, "executor": where, "progress": progress}
@@ -100,7 +103,7 @@ def demo(
     """Run the quick size of one experiment of each theory, and write one page about both."""
     with plain_errors(kept=out):
         folder_for_results(out)
-        refuse_foreign(out / "index.html")
+        refuse_foreign(out / "index.html", mark=PAGE_MARK)
         from .experiments import console_progress, run_demo
 
         with console_progress(messages) as progress:
@@ -327,7 +330,7 @@ def train(
 
         from ._training_report import training_tables
         from .experiments import console_progress
-        from .experiments.one_shot_training import OneShotTrainingConfig, run_one_shot_training
+        from .experiments.one_shot.training import OneShotTrainingConfig, run_one_shot_training
 
         given = {"heads": layers, "width": width, "key_size": key_size, "steps": steps, "batch": batch, "seed": seed}
         make = OneShotTrainingConfig.quick if quick else OneShotTrainingConfig.full

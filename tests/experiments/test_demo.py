@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from thermoformer.cli import app
-from thermoformer.experiments import _registry, run_demo
+from thermoformer.experiments import listing, run_demo
 
 
 def small(name: str):
@@ -33,7 +33,7 @@ def small(name: str):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(_registry.Experiment, "run", lambda self, out, **given: small(self.name)(out, **given))
+    monkeypatch.setattr(listing.Experiment, "run", lambda self, out, **given: small(self.name)(out, **given))
 
 
 def test_one_page_for_both(quick, tmp_path):

@@ -11,24 +11,24 @@ import pytest
 import xarray as xr
 
 from thermoformer.dynamics import REGIMES, Features, MeanField, orbit, orbit_diagram
-from thermoformer.experiments import (
-    EXPERIMENTS,
-    Executor,
-    finite_size,
-    orbit_diagram_zoom,
-    phase_diagram,
-    trajectories,
-)
+from thermoformer.experiments import Executor, finite_size
 from thermoformer.experiments import orbit_diagram as diagram_experiment
-from thermoformer.experiments.finite_size import FiniteSizeConfig, finite_size_data, fitted_power, run_finite_size
-from thermoformer.experiments.finite_size_report import power_of, z_scores
+from thermoformer.experiments.finite_size import (
+    FiniteSizeConfig,
+    finite_size_data,
+    fitted_power,
+    power_of,
+    run_finite_size,
+    z_scores,
+)
 from thermoformer.experiments.orbit_diagram import (
     OrbitDiagramConfig,
     neimark_sacker,
     orbit_diagram_data,
+    period_windows,
     run_orbit_diagram,
+    summary,
 )
-from thermoformer.experiments.orbit_diagram_report import period_windows, summary
 from thermoformer.experiments.paper_dynamics import paper_start
 from thermoformer.experiments.phase_diagram import PhaseDiagramConfig, phase_diagram_data, run_phase_diagram
 from thermoformer.experiments.trajectories import TrajectoriesConfig, run_trajectories, trajectories_data
@@ -59,7 +59,7 @@ def diagram(tmp_path_factory):
     return page, xr.load_dataset(out / "orbit_diagram.nc", engine="h5netcdf"), reports
 
 
-def test_a_diagram_in_parts_is_the_diagram(diagram, tmp_path):
+def test_a_diagram_in_parts_is_the_diagram(diagram, tmp_path, monkeypatch):
     _, found, _ = diagram
     start = paper_start(2.0, 2500)
     model = MeanField(Features.paper(), beta=2.0, gamma=220.0, epsilon=0.02)
@@ -71,7 +71,8 @@ def test_a_diagram_in_parts_is_the_diagram(diagram, tmp_path):
     assert calm.any()
     np.testing.assert_allclose(found.exponents.values[calm, 0], whole.exponents.values[calm, 0], atol=1e-6)
     np.testing.assert_array_equal(found.period.values[calm], whole.period.values[calm])
-    parts = orbit_diagram_data(DIAGRAM, folder=tmp_path / "parts", parts=3)
+    monkeypatch.setattr(diagram_experiment, "usual_parts", lambda parts: 3)
+    parts = orbit_diagram_data(DIAGRAM, folder=tmp_path / "parts")
     np.testing.assert_allclose(parts.exponents.values[calm, 0], whole.exponents.values[calm, 0], atol=1e-6)
 
 
@@ -170,7 +171,7 @@ def test_phase_diagram(tmp_path):
     assert_self_contained(page)
     found = xr.load_dataset(tmp_path / "phase_diagram.nc", engine="h5netcdf").transpose("beta", "gamma", ...)
     assert found.regime.shape == (6, 6) and (found.regime.values[0] == REGIMES.index("periodic")).all()
-    again = phase_diagram_data(PHASE, parts=1).transpose("beta", "gamma", ...)
+    again = phase_diagram_data(PHASE).transpose("beta", "gamma", ...)
     np.testing.assert_array_equal(found.regime.values[0], again.regime.values[0])
     np.testing.assert_allclose(found.exponents.values[0], again.exponents.values[0], atol=1e-9)
     assert "The largest exponent is" in text_of(page) and "periodic" in text_of(page)
@@ -214,54 +215,3 @@ def test_a_power_is_fitted_by_its_errors():
     assert (
         slope == pytest.approx(-0.5) and error == pytest.approx(0.1 / np.sqrt(2) / np.log(100)) and chi_squared < 1e-9
     )
-
-
-@pytest.mark.parametrize("quick", [True, False])
-@pytest.mark.parametrize(
-    ("name", "module", "function"),
-    [
-        ("trajectories", trajectories, "run_trajectories"),
-        ("orbit-diagram", diagram_experiment, "run_orbit_diagram"),
-        ("orbit-diagram-zoom", orbit_diagram_zoom, "run_orbit_diagram"),
-        ("phase-diagram", phase_diagram, "run_phase_diagram"),
-        ("finite-size", finite_size, "run_finite_size"),
-    ],
-)
-def test_registered_experiments_run_at_both_sizes(tmp_path, monkeypatch, name, module, function, quick):
-    seen = []
-    monkeypatch.setattr(module, function, lambda config, out, **given: seen.append(config) or out / "page")
-    assert EXPERIMENTS[name].run(tmp_path, quick=quick, seed=5) == tmp_path / "page"
-    (config,) = seen
-    if name.startswith("orbit-diagram"):
-        assert (config.count, config.exponents) == ((801, 2) if quick else (4001, 12))
-        assert config.between == ((1.24, 1.28) if "zoom" in name else (0.0, 3.0))
-    if name == "finite-size":
-        assert config.seed == 5
-    if name == "phase-diagram":
-        assert config.count == (64 if quick else 200)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: OrbitDiagramConfig(count=0), "count: got 0; expected a whole number, 1 or more"),
-        (lambda: OrbitDiagramConfig(between=(2.0, 1.0)), r"between: got \(2.0, 1.0\); expected a lower and a higher"),
-        (lambda: OrbitDiagramConfig(epsilon=1.5), "epsilon: got 1.5; expected a number from 0 to 1"),
-        (lambda: OrbitDiagramConfig(transient=-1), "transient: got -1; expected a whole number, zero or more"),
-        (lambda: OrbitDiagramConfig(gamma=np.inf), "gamma: got .*inf"),
-        (lambda: OrbitDiagramConfig(near=0.0), "near: got 0.0; expected a number above 0"),
-        (lambda: PhaseDiagramConfig(gammas=(5.0, 5.0)), r"gammas: got \(5.0, 5.0\); expected a lower and a higher"),
-        (lambda: PhaseDiagramConfig(steps=0), "steps: got 0; expected a whole number, 1 or more"),
-        (lambda: PhaseDiagramConfig(transient=-3), "transient: got -3; expected a whole number, zero or more"),
-        (lambda: TrajectoriesConfig(betas=()), r"betas: got \(\); expected at least one value, in ascending order"),
-        (lambda: TrajectoriesConfig(confirm=-1), "confirm: got -1; expected a whole number, zero or more"),
-        (lambda: FiniteSizeConfig(copies=1), "copies: got 1; expected 2 or more"),
-        (lambda: FiniteSizeConfig(bits=(990, 99)), r"bits: got \(990, 99\); expected at least one number"),
-        (lambda: FiniteSizeConfig(plain_bits=(98,)), r"plain_bits: got \(98,\); expected some of"),
-        (lambda: FiniteSizeConfig(fit_from=10**10), "fit_from: got 10000000000; expected two or more of the bits"),
-        (lambda: FiniteSizeConfig(seed=-1), "seed: got -1; expected a whole number, zero or more"),
-    ],
-)
-def test_bad_settings(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

@@ -19,8 +19,18 @@ from transformers import AutoModel, AutoTokenizer, T5Config
 
 from thermoformer.experiments import heads
 from thermoformer.experiments.heads import FILES, curve_rows, run_heads
-from thermoformer.experiments.heads_inputs import class_places, examples_for, load_model, read_task
-from thermoformer.transformers import adapter_for, load_pruned, own_accuracy, perplexity, pretrained, probe_accuracy
+from thermoformer.experiments.heads.inputs import class_places, examples_for, load_model, read_task
+from thermoformer.learning.scores import head_name
+from thermoformer.transformers import (
+    METHODS,
+    adapter_for,
+    load_pruned,
+    own_accuracy,
+    perplexity,
+    pretrained,
+    probe_accuracy,
+    removal_order,
+)
 from thermoformer.transformers.curves import _Points, draw
 
 COUNT = LAYERS * HEADS
@@ -54,6 +64,19 @@ def read_back(out, folder, task, **options):
     model, tokenizer = load_pruned(out / "pruned"), AutoTokenizer.from_pretrained(out / "pruned")
     train, test = examples_for(model, tokenizer, read_task(folder / task), **options)
     return model, draw(train, 50, 0), test
+
+
+@pytest.mark.parametrize("method", ["magnitude", "gradient", "random"])
+def test_rules_that_score_once_are_computed_once(folder, tmp_path, monkeypatch, method):
+    calls, rule = [], METHODS[method]
+    monkeypatch.setitem(METHODS, method, lambda scoring: calls.append(method) or rule(scoring))
+    given = {"task": folder / "labelled.tsv", "examples": 50, "method": method, "seed": 3}
+    record = run_heads(folder / "bert", tmp_path, **given)
+    assert calls == [method] and not record["scored_again"]
+    model, tokenizer = load_model(folder / "bert", language=False)
+    train, _ = examples_for(model, tokenizer, read_task(folder / "labelled.tsv", seed=3))
+    expected = removal_order(model, draw(train, 50, 3), method, count=COUNT // 2, every=0, goal="probe", seed=3)
+    assert record["removed"] == [head_name(head) for head in expected]
 
 
 def test_a_probe_before_and_after_from_folder_to_page(folder, tmp_path):

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from thermoformer.experiments import EXPERIMENTS, Executor, console_progress, markov
-from thermoformer.experiments.markov import gp_references, markov_data, run_markov
-from thermoformer.experiments.markov_config import FOUR_PATHS, TWO_PATHS, MarkovConfig
-from thermoformer.experiments.markov_published import compare
-from thermoformer.experiments.markov_report import write_report
+from thermoformer.experiments import Executor, markov
+from thermoformer.experiments.markov import FOUR_PATHS, TWO_PATHS, MarkovConfig, gp_references, markov_data, run_markov
+from thermoformer.experiments.markov.published import compare
 from thermoformer.experiments.sampled import FINITE_WIDTH_NAMES as FINITE_WIDTH
 from thermoformer.sweeps import Sweep, SweepStore, status_of
 
@@ -96,7 +94,7 @@ def test_nothing_is_sampled_without_sampled_seeds(dataset):
 
 
 def test_samplers_are_drawn_and_written(tmp_path, sampled):
-    text = write_report(sampled, SAMPLED, tmp_path).read_text()
+    text = markov.STUDY.write(sampled, SAMPLED, tmp_path).read_text()
     assert "Theory against exact finite width and sampled networks" in text
     assert "on the first seed, placed by their difference from the theory" in text
     assert "All runs of the exact posterior (4) mixed." in text
@@ -212,46 +210,6 @@ def test_the_theory_alone_allows_temperature_zero():
     assert MarkovConfig(temperature=0.0, sampled_seeds=0).temperature == 0
 
 
-def test_another_config_starts_anew(tmp_path, computed):
-    folder = tmp_path / "sweep"
-    one = dataclasses.replace(TINY, seeds=1)
-    markov_data(one, folder=folder)
-    with pytest.warns(UserWarning, match="sweep holds a run with other settings: kept as sweep-.*, starting anew"):
-        markov_data(dataclasses.replace(one, temperature=0.1), folder=folder)
-    assert len(computed) == 4
-    assert len(list(tmp_path.glob("sweep*"))) == 2
-
-
-def test_an_error_inside_is_raised(tmp_path, monkeypatch):
-    """Other repetitions are finished first; the next run tries the failed one again."""
-    monkeypatch.setattr(markov, "usual_workers", lambda: 1)
-    original = markov._variant_data
-
-    def broken(config, variant_number, index, progress=None):
-        if index == 0:
-            raise ZeroDivisionError("not today")
-        return original(config, variant_number, index, progress)
-
-    monkeypatch.setattr(markov, "_variant_data", broken)
-    with pytest.raises(RuntimeError, match="1 of 2 points failed, the first at seed = 0:(.|\n)*not today"):
-        markov_data(TINY, folder=tmp_path / "sweep")
-    monkeypatch.setattr(markov, "_variant_data", original)
-    assert markov_data(TINY, folder=tmp_path / "sweep").sizes["seed"] == 2
-
-
-@pytest.mark.parametrize("quick", [True, False])
-def test_registered_experiment_runs_at_both_sizes(tmp_path, monkeypatch, quick):
-    def tiny_run(config, out, *, executor, progress):
-        assert config == (MarkovConfig.quick(3) if quick else MarkovConfig(seed=3))
-        return run_markov(dataclasses.replace(TINY, seeds=1), out, executor=executor, progress=progress)
-
-    monkeypatch.setattr(markov, "run_markov", tiny_run)
-    experiment = EXPERIMENTS["markov"]
-    assert experiment.summary and experiment.quick_time
-    with console_progress() as progress:
-        assert experiment.run(str(tmp_path), quick=quick, seed=3, progress=progress) == tmp_path / "markov.html"
-
-
 def test_published_numbers_stand_beside_the_published_task_only(dataset):
     assert MarkovConfig(seeds=3, widths=(10, 20)).is_published_task
     assert MarkovConfig.quick().is_published_task
@@ -264,28 +222,3 @@ def test_published_numbers_stand_beside_the_published_task_only(dataset):
     assert published["4 paths", "GP, good path", np.inf] == 94.0
     assert published["4 paths", "sampled_accuracy", 10] == 96.3
     assert [row.gap for row in rows if row.predictor == "sampled_accuracy"] == pytest.approx([-1, -1])
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"seeds": 0}, "seeds: got 0; expected a whole number, 1 or more"),
-        ({"seed": -1}, "seed: got -1; expected a whole number, zero or more"),
-        ({"widths": ()}, r"widths: got \(\); expected at least one width, in ascending order"),
-        ({"widths": (20, 10)}, r"widths: got \(20, 10\); expected at least one width, in ascending order"),
-        ({"widths": (0,)}, "widths: got 0; expected a whole number, 1 or more"),
-        ({"components": 101}, "components: got 101; expected at most 100, the training examples"),
-        ({"temperature": -0.1}, "temperature: got -0.1; expected a finite number, zero or more"),
-        ({"variants": ()}, "variants: got nothing; expected at least one variant"),
-        ({"variance": 0.0}, "variance: got 0.0; expected a number above 0"),
-        ({"sampled_seeds": -1}, "sampled_seeds: got -1; expected a whole number, zero or more"),
-        ({"exact_draws": 0}, "exact_draws: got 0; expected a whole number, 1 or more"),
-        ({"sampled_draws": 1.5}, "sampled_draws: got 1.5; expected a whole number, 1 or more"),
-        ({"sampled_up_to": 0}, "sampled_up_to: got 0; expected a whole number, 1 or more"),
-        ({"chains": 0}, "chains: got 0; expected a whole number, 1 or more"),
-        ({"temperature": 0.0}, "temperature: got 0.0; expected a number above 0 where something is sampled"),
-    ],
-)
-def test_bad_config(changes, message):
-    with pytest.raises(ValueError, match=message):
-        MarkovConfig(**changes)

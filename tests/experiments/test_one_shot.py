@@ -15,14 +15,17 @@ from small_images import data_folder
 from typer.testing import CliRunner
 
 from thermoformer.cli import app
-from thermoformer.experiments import EXPERIMENTS, one_shot, one_shot_points, one_shot_training
-from thermoformer.experiments.one_shot import one_shot_data, run_one_shot
-from thermoformer.experiments.one_shot_choices import at_choice
-from thermoformer.experiments.one_shot_config import OneShotConfig
-from thermoformer.experiments.one_shot_figures import order_parameters
-from thermoformer.experiments.one_shot_overlap import COEFFICIENTS, order_chance, order_correlation
-from thermoformer.experiments.one_shot_points import PARTS, frozen_heads, one_shot_record
-from thermoformer.experiments.one_shot_tables import PROTOTYPE, is_prototype_size
+from thermoformer.experiments.one_shot import OneShotConfig, one_shot_data, run_one_shot
+from thermoformer.experiments.one_shot import points as one_shot_points
+from thermoformer.experiments.one_shot import training as one_shot_training
+from thermoformer.experiments.one_shot.numbers import (
+    COEFFICIENTS,
+    at_choice,
+    order_chance,
+    order_correlation,
+    order_parameters,
+)
+from thermoformer.experiments.one_shot.points import PARTS, frozen_heads, one_shot_record
 from thermoformer.learning import (
     Architecture,
     ConvergenceError,
@@ -36,7 +39,6 @@ from thermoformer.learning import (
 )
 from thermoformer.networks import AttentionNetwork, save_network
 from thermoformer.sweeps import Sweep
-from thermoformer.sweeps.description import name_of, own_function
 from thermoformer.tasks import OneShotTask
 
 from .test_page import assert_self_contained
@@ -303,12 +305,6 @@ def test_a_folder_says_all_that_is_needed_to_go_on(finished, dataset, config, tm
     assert "which is another by now; expected the one that the sweep began with" in next(iter(again.errors().values()))
 
 
-def test_every_point_may_be_resumed_from_its_folder():
-    for name in ("point", "limit", "free", "limit_free", "trained", "sampled"):
-        function = getattr(one_shot_points, f"one_shot_{name}")
-        assert own_function(name_of(function)) is function
-
-
 def test_another_network_under_the_same_name_is_another_config(config, tmp_path):
     file = save_network(random_network(), tmp_path / "network.safetensors")
     own = dataclasses.replace(config, network=str(file))
@@ -359,37 +355,6 @@ def test_matrices_that_are_shown_have_one_trace(dataset):
     np.testing.assert_allclose(*list(matrices.values())[:2])
 
 
-def test_earlier_numbers_stand_beside_the_same_size_only(config):
-    assert is_prototype_size(OneShotConfig()) and not is_prototype_size(OneShotConfig.quick())
-    assert not is_prototype_size(config) and len(PROTOTYPE) == 12
-
-
-@pytest.mark.parametrize("quick", [True, False])
-@pytest.mark.parametrize("train", [True, False])
-def test_registered_experiment_runs_at_both_sizes_and_may_train_first(tmp_path, monkeypatch, quick, train):
-    called = {}
-
-    def trained(training, folder, progress):
-        (folder / "network.safetensors").parent.mkdir(parents=True)
-        called["training"] = training
-
-    def finished(config, out, *, executor, progress):
-        called["config"] = config
-        return out / "one_shot.html"
-
-    monkeypatch.setattr(one_shot_training, "run_one_shot_training", trained)
-    monkeypatch.setattr(one_shot, "run_one_shot", finished)
-    page = EXPERIMENTS["one-shot"].run(tmp_path, quick=quick, seed=3, train=train)
-    assert page == tmp_path / "one_shot.html"
-    expected = OneShotConfig.quick(3) if quick else OneShotConfig(seed=3)
-    if train:
-        training = called["training"]
-        assert training.seed == 3 and (training.characters == 100) == quick
-        expected = expected.with_network(tmp_path / "training" / "network.safetensors", training)
-        assert expected.classes == training.classes
-    assert called["config"] == expected
-
-
 def test_a_training_that_is_done_is_not_done_again(tmp_path, monkeypatch):
     ran = []
 
@@ -406,11 +371,6 @@ def test_a_training_that_is_done_is_not_done_again(tmp_path, monkeypatch):
     assert ran == [0, 1]
 
 
-def test_experiments_without_a_network_refuse_to_train(tmp_path):
-    with pytest.raises(ValueError, match="train: got True; .*markov does not start from a trained network"):
-        EXPERIMENTS["markov"].run(tmp_path, train=True)
-
-
 def test_bad_networks(config, tmp_path):
     wide = save_network(random_network(192), tmp_path / "wide.safetensors")
     with pytest.raises(
@@ -422,25 +382,3 @@ def test_bad_networks(config, tmp_path):
     (tmp_path / "foreign.safetensors").write_text("not a network")
     with pytest.raises(ValueError, match="file: got .*damaged, or no safetensors file"):
         one_shot_data(dataclasses.replace(config, network=str(tmp_path / "foreign.safetensors")))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"training_examples": 0}, "training_examples: got 0; expected a whole number, 1 or more"),
-        ({"test_sequences": 1.5}, "test_sequences: got 1.5; expected a whole number, 1 or more"),
-        ({"widths": ()}, r"widths: got \(\); expected at least one width, in ascending order"),
-        ({"widths": (20, 10)}, r"widths: got \(20, 10\); expected at least one width, in ascending order"),
-        ({"temperatures": ()}, r"temperatures: got \(\); expected at least one temperature, in ascending order"),
-        ({"temperatures": (0.5, 0.1)}, "temperatures: got .*in ascending order"),
-        ({"temperatures": (0.0,)}, "temperatures: got 0.0; expected"),
-        ({"variance": 0.0}, "variance: got 0.0; expected"),
-        ({"components": 601}, "components: got 601; expected at most 600, the training examples"),
-        ({"sampled_draws": -1}, "sampled_draws: got -1; expected a whole number, zero or more"),
-        ({"repetitions": 0}, "repetitions: got 0; expected a whole number, 1 or more"),
-        ({"seed": -1}, "seed: got -1; expected a whole number, zero or more"),
-    ],
-)
-def test_bad_config(changes, message):
-    with pytest.raises(ValueError, match=message):
-        OneShotConfig(**changes)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 from html.parser import HTMLParser
 from pathlib import Path
 
+import jinja2
 import pytest
 
 from thermoformer.experiments import page
@@ -39,20 +41,59 @@ def image(tmp_path) -> Path:
     return file
 
 
+TEMPLATE = """# Title {{ title }}
+
+{{ lead }}
+
+## Results
+
+{% if lead %}
+P < N_0 & so on,
+{% endif %}
+{{ text }} *twice*.
+
+{% call figure("picture", 'What "it" shows') %}
+A caption of {{ text }}
+over two lines.
+{% endcall %}
+
+{% call row() %}
+{{ table(["N", "10"], [["accuracy", 96], [text, ""]], "Below", quiet=[1]) }}
+
+| a | b |
+|---|---|
+{% for one in [1, 2] %}
+| {{ one }} | {{ text }} |
+{% endfor %}
+
+{% endcall %}
+After.
+
+---
+
+Foot of {{ text }}.
+"""
+# Neither HTML nor Markdown may be read into what is inserted.
+TEXT = "<b> a_b_c *d* | `e` [f](g) & 'h'"
+SHOWN = "&lt;b&gt; a_b_c *d* | `e` [f](g) &amp; 'h'"
+
+
 def test_page_holds_everything_itself(tmp_path, image):
-    parts = [
-        page.heading("Results"),
-        page.paragraph("P < N & so on"),
-        page.figure(image, "A caption", alternative='What "it" shows'),
-        page.side_by_side(page.table(["N", "10"], [["accuracy", "96"]], "Below", quiet=[1])),
-    ]
-    file = page.write_page(tmp_path / "deep" / "page.html", "Title <1>", "Lead", parts, "Foot")
+    (tmp_path / "page.md").write_text(TEMPLATE)
+    values = {"title": "<1>", "lead": "Lead", "text": TEXT}
+    file = page.write_page(tmp_path / "deep" / "page.html", tmp_path / "page.md", values, {"picture": image})
     assert_self_contained(file)
     text = file.read_text(encoding="utf-8")
-    assert "<title>Title &lt;1&gt;</title>" in text
-    assert "<p>P &lt; N &amp; so on</p>" in text
-    assert "What &quot;it&quot; shows" in text
-    assert '<td class="quiet">96</td>' in text
+    assert "<title>Title &lt;1&gt;</title>" in text and "<h1>Title &lt;1&gt;</h1>" in text
+    assert '<p class="lead">Lead</p>\n<h2>Results</h2>' in text
+    assert f"<p>P &lt; N_0 &amp; so on, {SHOWN} <em>twice</em>.</p>" in text
+    assert "What &quot;it&quot; shows" in text and text.count("<figure>") == text.count("</figure>") == 1
+    assert html.unescape(text[text.index("<figcaption>") :]).startswith(
+        f"<figcaption>A caption of {TEXT} over two lines.<"
+    )
+    assert '<td class="quiet">96</td>' in text and "<caption>Below</caption>" in text
+    assert text.count('<div class="table">') == 2 and f"<td>{SHOWN}</td>" in text
+    assert "<p>After.</p>\n</main>" in text and f"<footer>Foot of {SHOWN}.</footer>" in text
     assert 'name="viewport"' in text
     assert [other.name for other in file.parent.iterdir()] == ["page.html"], "no half-written file is left"
 
@@ -60,5 +101,8 @@ def test_page_holds_everything_itself(tmp_path, image):
 def test_bad_input(tmp_path):
     with pytest.raises(ValueError, match=r"rows\[1\]: got 1 cells; expected 2, one per column"):
         page.table(["a", "b"], [["1", "2"], ["3"]])
+    template = "# T\n\nLead.\n\n{% call figure('one', 'what') %}Caption.{% endcall %}"
     with pytest.raises(ValueError, match=r"image: got figure.gif; expected a file that ends in .svg or .png"):
-        page.figure(tmp_path / "figure.gif", "", alternative="")
+        page.render(template, {}, {"one": tmp_path / "figure.gif"})
+    with pytest.raises(jinja2.UndefinedError, match="'nobody' is undefined"):
+        page.render("# T\n\n{{ nobody }}", {})

@@ -13,13 +13,14 @@ from small_images import data_folder
 from typer.testing import CliRunner
 
 from thermoformer.cli import app
-from thermoformer.experiments import EXPERIMENTS, pruning, pruning_config, pruning_scores
-from thermoformer.experiments.one_shot_training import OneShotTrainingConfig
+from thermoformer.experiments import EXPERIMENTS, pruning
+from thermoformer.experiments.one_shot.training import OneShotTrainingConfig
+from thermoformer.experiments.pruning import config as pruning_config
 from thermoformer.experiments.pruning import pruning_data, run_pruning
-from thermoformer.experiments.pruning_config import MEASURED, SCORES, PruningConfig, pruning_inputs
-from thermoformer.experiments.pruning_report import write_report
-from thermoformer.experiments.pruning_scores import all_codes, code_of, removed_heads
-from thermoformer.experiments.pruning_table import order_curves, rank_correlation, single_drops
+from thermoformer.experiments.pruning import scores as pruning_scores
+from thermoformer.experiments.pruning.config import MEASURED, SCORES, PruningConfig, pruning_inputs
+from thermoformer.experiments.pruning.numbers import order_curves, rank_correlation, single_drops
+from thermoformer.experiments.pruning.scores import all_codes, code_of, removed_heads
 from thermoformer.learning import Architecture, head_scores, prior_weights
 from thermoformer.networks import AttentionNetwork, random_orders, save_network
 from thermoformer.sweeps import Sweep
@@ -166,7 +167,7 @@ def test_files(out):
 
 def test_a_page_without_fine_tuning(dataset, tiny, tmp_path):
     bare = dataset.assign(finetuned_accuracy=dataset.finetuned_accuracy * np.nan)
-    text = write_report(bare, tiny, tmp_path).read_text()
+    text = pruning.STUDY.write(bare, tiny, tmp_path).read_text()
     assert "fine-tuning" not in text and not (tmp_path / "finetuned.png").exists()
 
 
@@ -211,25 +212,6 @@ def test_the_usual_sizes_are_settings():
     assert PruningConfig().settings().steps == 200
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("test_sequences", 0),
-        ("seed", -1),
-        ("widths", ()),
-        ("widths", (0,)),
-        ("temperatures", (0.0,)),
-        ("finetuned_removed", (0,)),
-        ("finetuned_random", 2000),
-        ("finetuned_orders", ("alphabetical",)),
-        ("finetuning_rate", 0),
-    ],
-)
-def test_bad_settings(name, value):
-    with pytest.raises(ValueError, match=f"^{name}: got "):
-        PruningConfig(**{name: value})
-
-
 def test_bad_networks(tiny, tmp_path):
     for heads, outputs in (((2, 1), 1), ((2, 2), 2)):
         file = network_file(tmp_path / f"{outputs}.safetensors", heads, outputs)
@@ -239,13 +221,9 @@ def test_bad_networks(tiny, tmp_path):
         pruning_config.pruning_inputs(dataclasses.replace(tiny, channels=3))
 
 
-def test_a_network_of_ones_own_is_trained_first(tiny, tmp_path, monkeypatch):
+def test_a_network_of_ones_own_has_its_own_characters_and_heads(tmp_path):
     """At fewer heads fine-tuning stops where one head is left in each layer."""
     training = OneShotTrainingConfig.quick(classes=(12, 4, 6), characters=22)
-    file, seen = tmp_path / "training" / "network.safetensors", []
-    monkeypatch.setattr(pruning, "trained_network", lambda folder, **given: (file, training))
-    monkeypatch.setattr(pruning, "run_pruning", lambda config, out, **given: seen.append(config) or out / "page")
-    assert EXPERIMENTS["pruning"].run(tmp_path, train=True) == tmp_path / "page"
-    (config,) = seen
-    assert config.network == str(file) and config.characters == 22 and config.classes == (12, 4, 6)
-    assert config.finetuned_removed == (2,)
+    config = PruningConfig().with_network(tmp_path / "network.safetensors", training)
+    assert config.network == str(tmp_path / "network.safetensors") and config.characters == 22
+    assert config.classes == (12, 4, 6) and config.finetuned_removed == (2,)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from thermoformer.experiments.markov import gp_references
-from thermoformer.experiments.markov_config import FOUR_PATHS, TWO_PATHS, MarkovVariant
-from thermoformer.experiments.markov_published import PUBLISHED, PUBLISHED_LARGEST_OVERLAP, PUBLISHED_REFERENCES
+from thermoformer.experiments.markov.config import FOUR_PATHS, TWO_PATHS, MarkovVariant
+from thermoformer.experiments.markov.published import PUBLISHED, PUBLISHED_LARGEST_OVERLAP, PUBLISHED_REFERENCES
 from thermoformer.learning import PathFeatures, bilinear_attention, gaussian_process, label_alignment, solve_grid
 from thermoformer.tasks import HiddenMarkovTask
 

@@ -10,11 +10,10 @@ import pytest
 import xarray as xr
 
 from thermoformer._progress import inside
-from thermoformer.experiments import EXPERIMENTS, residuals
-from thermoformer.experiments.markov import sequences_and_attention
-from thermoformer.experiments.markov_config import FOUR_PATHS
+from thermoformer.experiments import residuals
+from thermoformer.experiments.markov import FOUR_PATHS, sequences_and_attention
 from thermoformer.experiments.residuals import ResidualsConfig, normalised_tokens, residuals_data, run_residuals
-from thermoformer.experiments.residuals_table import EXACT_KINDS, INPUT_NORM, KINDS, NORM_INSIDE, PLAIN, SKIPS, slug
+from thermoformer.experiments.residuals.kinds import EXACT_KINDS, INPUT_NORM, KINDS, NORM_INSIDE, PLAIN, SKIPS, slug
 from thermoformer.experiments.sweeping import record_of
 from thermoformer.learning import PathFeatures, head_scores, solve
 
@@ -209,16 +208,6 @@ def test_an_interrupted_run_goes_on_and_seeds_and_widths_are_added(tmp_path, com
         residuals_data(dataclasses.replace(config, temperature=0.1), folder=folder)
 
 
-@pytest.mark.parametrize("quick", [True, False])
-def test_registered_experiment_runs_at_both_sizes(tmp_path, monkeypatch, quick):
-    seen = []
-    monkeypatch.setattr(
-        residuals, "run_residuals", lambda config, out, *, executor, progress: seen.append(config) or out
-    )
-    assert EXPERIMENTS["residuals"].run(tmp_path, quick=quick, seed=3) == tmp_path
-    assert seen == [ResidualsConfig.quick(3) if quick else ResidualsConfig(seed=3)]
-
-
 def test_the_page_says_what_has_not_mixed_and_what_did_not_converge(tmp_path, computed, point, monkeypatch):
     spoiled = point.assign(
         mixed=point.mixed * 0, note=(point.note.dims, np.where(point.mixed.isnull(), "", "too few draws")),
@@ -228,24 +217,3 @@ def test_the_page_says_what_has_not_mixed_and_what_did_not_converge(tmp_path, co
     text = run_residuals(TINY, tmp_path).read_text()
     assert text.count("had not mixed (the first: too few draws)") == 3
     assert "3 solutions of the theory did not reach the solver" in text
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"seeds": 0}, "seeds: got 0; expected a whole number, 1 or more"),
-        ({"seed": -1}, "seed: got -1; expected a whole number, zero or more"),
-        ({"widths": ()}, r"widths: got \(\); expected at least one width, in ascending order"),
-        ({"widths": (20, 10)}, r"widths: got \(20, 10\); expected at least one width, in ascending order"),
-        ({"inside_warmup": 0}, "inside_warmup: got 0; expected a whole number, 1 or more"),
-        ({"inside_draws": 0}, "inside_draws: got 0; expected a whole number, 1 or more"),
-        ({"chains": 1.5}, "chains: got 1.5; expected a whole number, 1 or more"),
-        ({"temperature": 0.0}, "temperature: got 0.0; expected a number above 0"),
-        ({"variance": -1.0}, "variance: got -1.0; expected a number above 0"),
-        ({"training_examples": 0}, "training_examples: got 0; expected a whole number, 1 or more"),
-        ({"feature_width": 7}, "feature_width: got 7; expected an even number"),
-    ],
-)
-def test_bad_config(changes, message):
-    with pytest.raises(ValueError, match=message):
-        ResidualsConfig(**changes)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from thermoformer.experiments import EXPERIMENTS, Executor, console_progress, width_convergence
+from thermoformer.experiments import width_convergence
 from thermoformer.experiments.one_path import (
     APPROACHES,
     QUANTITIES,
@@ -22,15 +22,17 @@ from thermoformer.experiments.one_path import (
     quadrature_posterior,
 )
 from thermoformer.experiments.width_convergence import (
+    STUDY,
+    WidthConvergence,
     WidthConvergenceConfig,
-    duration,
     expected_seconds,
     run_width_convergence,
     width_convergence_data,
     width_convergence_point,
     width_within,
+    within_sentence,
 )
-from thermoformer.experiments.width_convergence_report import percent, within_sentence, write_report
+from thermoformer.experiments.words import duration, small_percent
 from thermoformer.learning import Architecture, PathFeatures, Posterior, gaussian_process
 from thermoformer.learning.comparison import METHODS, Comparison, compare
 
@@ -193,7 +195,7 @@ def test_a_point_has_every_approach_on_the_task(monkeypatch):
         return compare(*given, methods=METHODS[:1], **options)
 
     monkeypatch.setattr(width_convergence, "compare", without_searches)
-    point = width_convergence_point(0, 8, TINY.point_record)
+    point = width_convergence_point(0, 8, STUDY.record(TINY))
     assert point.approach.values.tolist() == list(METHODS)
     assert point.path.values.tolist() == ["good→uniform", "good→random", "random→uniform", "random→random"]
     assert np.isfinite(point["mean"].sel(approach="gaussian process")).all()
@@ -222,9 +224,9 @@ def test_data_have_errors_against_both_references(computed):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_point_is_the_same_in_threads(computed, monkeypatch, workers):
     monkeypatch.setattr(width_convergence, "usual_workers", lambda: workers)
-    point = width_convergence_point(1, 4, TINY.point_record)
+    point = width_convergence_point(1, 4, STUDY.record(TINY))
     assert np.isfinite(point.approach_seconds).all() and point.mixed.all()
-    xr.testing.assert_equal(point, width_convergence_point(1, 4, TINY.point_record))
+    xr.testing.assert_equal(point, width_convergence_point(1, 4, STUDY.record(TINY)))
     whole = width_convergence_data(TINY).sel(seed=1, width=4, drop=True)
     np.testing.assert_array_equal(whole.error, point.error)
 
@@ -312,7 +314,7 @@ def test_run_writes_data_figures_tables_and_page(tmp_path, computed, one_path, m
 
 def test_page_without_sampled_networks(tmp_path, computed, one_path):
     config = dataclasses.replace(TINY, sampled_widths=(), seeds=1)
-    page = write_report(width_convergence_data(config), one_path, config, tmp_path)
+    page = WidthConvergence(one_path).write(width_convergence_data(config), config, tmp_path)
     assert not (tmp_path / "against_sampled.png").exists() and "at no width" in page.read_text()
 
 
@@ -342,7 +344,7 @@ def test_words_say_what_noise_hides():
     assert "at the latest from about N = 32 on" in hidden
     assert "not told from the Monte-Carlo noise at N = 10, where that is up to 2.0 %" in hidden
     assert "at every width" in within_sentence(widths, np.array([0.005, 0.001]), small)
-    assert percent(0.5) == "50 %" and percent(0.0) == "0 %" and percent(np.nan) == "unknown"
+    assert small_percent(0.5) == "50 %" and small_percent(0.0) == "0 %" and small_percent(np.nan) == "unknown"
 
 
 def test_cost_grows_with_width_and_is_said_in_words():
@@ -350,46 +352,6 @@ def test_cost_grows_with_width_and_is_said_in_words():
     costs = [expected_seconds(config, width) for width in (300, 1000)]
     assert 600 < costs[0] < costs[1]
     assert (duration(40), duration(600), duration(7200)) == ("40 s", "10 min", "2.0 h")
-
-
-@pytest.mark.parametrize("quick", [True, False])
-def test_registered_experiment_runs_at_both_sizes(tmp_path, monkeypatch, computed, quick):
-    def tiny_run(config, out, *, executor, progress):
-        assert config.seed == config.one_path.seed == 3
-        assert config == WidthConvergenceConfig.quick(3) if quick else config.widths[-1] == 1000 and config.seeds == 5
-        assert executor == Executor()
-        return out / "page"
-
-    monkeypatch.setattr(width_convergence, "run_width_convergence", tiny_run)
-    with console_progress() as progress:
-        page = EXPERIMENTS["width-convergence"].run(tmp_path, quick=quick, seed=3, progress=progress)
-    assert page == tmp_path / "page"
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: WidthConvergenceConfig(seeds=0), "seeds: got 0; expected a whole number, 1 or more"),
-        (lambda: WidthConvergenceConfig(seed=-1), "seed: got -1; expected a whole number, zero or more"),
-        (lambda: WidthConvergenceConfig(widths=()), r"widths: got \(\); expected at least one width, in ascending"),
-        (lambda: WidthConvergenceConfig(widths=(9, 4)), r"widths: got \(9, 4\); expected at least one width, in asc"),
-        (
-            lambda: WidthConvergenceConfig(sampled_widths=(5,)),
-            r"sampled_widths: got \(5,\); expected some of the widths",
-        ),
-        (lambda: WidthConvergenceConfig(temperature=0.0), "temperature: got 0.0; expected a number above 0"),
-        (lambda: OnePathConfig(data_sets=0), "data_sets: got 0; expected a whole number, 1 or more"),
-        (lambda: OnePathConfig(widths=(0,)), "widths: got 0; expected a whole number, 1 or more"),
-        (lambda: OnePathConfig(temperature=0.0), "temperature: got 0.0; expected a number above 0"),
-        (
-            lambda: fitted_slope(xr.DataArray([[1.0]], {"width": [16]}, ("seed", "width"))),
-            "error: got 1 widths of 16 or more; expected two or more",
-        ),
-    ],
-)
-def test_bad_settings(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 @pytest.mark.parametrize(

@@ -14,19 +14,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
 from scipy.special import gammaln, k0e
 
-from .._progress import Progress, inside, silent
+from .._progress import inside
 from .._validation import fail, labels_for, positive_integer, positive_number
 from ..learning import Architecture, PathFeatures, Prediction, gaussian_process, one_loop, solve
 from ..sweeps import resumable
-from .executor import HERE, Executor
-from .sweeping import config_of, record_of, swept
+from .base import Study
+from .sweeping import check_fields, config_of
 
 APPROACHES = ("gaussian process", "saddle", "one-loop")
 QUANTITIES = ("mean", "standard deviation", "order parameter")
@@ -57,23 +56,9 @@ class OnePathConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("data_sets", "test_examples"):
-            positive_integer(name, getattr(self, name))
-        check_widths(self.widths)
-        check_seed(self.seed)
+        sizes = ("data_sets", "test_examples")
+        check_fields(self, positive=sizes, nonnegative=["seed"], ascending={"widths": "width"})
         positive_number("temperature", self.temperature)
-
-
-def check_widths(widths: tuple[int, ...]) -> None:
-    """Widths must be whole numbers in ascending order."""
-    if not widths or list(widths) != sorted({positive_integer("widths", width) for width in widths}):
-        raise fail("widths", widths, "at least one width, in ascending order")
-
-
-def check_seed(seed: Any) -> None:
-    """A seed must be a whole number, zero or more."""
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise fail("seed", repr(seed), "a whole number, zero or more")
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,39 +182,6 @@ def one_path_problem(config: OnePathConfig, width: int, index: int) -> tuple[Pat
     return features[:width], labels, features[width:]
 
 
-def one_path_data(
-    config: OnePathConfig,
-    *,
-    folder: str | Path | None = None,
-    executor: Executor = HERE,
-    progress: Progress | None = None,
-) -> xr.Dataset:
-    """Errors of Gaussian process, saddle and one-loop against quadrature, at P = N: a sweep over data sets and widths.
-
-    Arguments:
-        folder: where the sweep is kept and gone on with.
-        executor: where widths, each with all data sets, run.
-        progress: called as progress(done, total, message).
-
-    Returns:
-        A Dataset: `error` [seed, width, approach, quantity], relative root-mean-square over the test examples;
-        `evidence_error` [seed, width, approach], absolute; `log_evidence` [seed, width], exact. Here a seed is a data
-        set.
-    """
-    found = swept(
-        one_path_point,
-        {"seed": list(range(config.data_sets)), "width": list(config.widths)},
-        None if folder is None else Path(folder),
-        # Which other data sets and widths there are changes no point.
-        config=record_of(config, data_sets=1, widths=(1,)),
-        executor=executor,
-        # Width by width: each is compiled anew.
-        batch={"seed": config.data_sets},
-        progress=progress or silent,
-    )
-    return found.assign_attrs(title="One path, one layer: theory against quadrature")
-
-
 @resumable
 def one_path_point(seed: int, width: int, config: Mapping[str, Any]) -> xr.Dataset:
     """One data set at one width: a point of the sweep.
@@ -287,3 +239,32 @@ def _values(result: Any, test: PathFeatures) -> tuple[np.ndarray, np.ndarray, np
 
 def _relative(ours: np.ndarray, theirs: np.ndarray) -> float:
     return float(np.sqrt(np.mean((ours - theirs) ** 2) / np.mean(theirs**2)))
+
+
+class OnePath(Study):
+    """Errors of Gaussian process, saddle and one-loop against quadrature, at P = N: a sweep over data sets and widths.
+
+    Its Dataset has `error` [seed, width, approach, quantity], relative root-mean-square over the test examples;
+    `evidence_error` [seed, width, approach], absolute; `log_evidence` [seed, width], exact. Here a seed is a data set.
+    It has no page of its own: it is a part of the experiment on width convergence.
+    """
+
+    name, title = "one_path", "One path, one layer: theory against quadrature"
+    config, point = OnePathConfig, one_path_point
+    # Which other data sets and widths there are changes no point.
+    over: ClassVar = {"seed": "data_sets", "width": "widths"}
+    same: ClassVar = {"data_sets": 1, "widths": (1,)}
+
+    def batch(self, config: OnePathConfig) -> dict[str, int]:
+        """Width by width: each is compiled anew."""
+        return {"seed": config.data_sets}
+
+    def tables(self, dataset: xr.Dataset, config: OnePathConfig) -> dict[str, list[list[Any]]]:
+        """Every error."""
+        wide = dataset.error.to_dataset("quantity").assign(log_evidence=dataset.evidence_error)
+        frame = wide[[*QUANTITIES, "log_evidence"]].to_dataframe(dim_order=("width", "seed", "approach")).reset_index()
+        rows = [[*row[:3], *(f"{value:.6g}" for value in row[3:])] for row in frame.itertuples(index=False)]
+        return {"one_path": [["width", "data_set", "approach", *QUANTITIES, "log_evidence"], *rows]}
+
+
+one_path_data = OnePath().data

@@ -1,16 +1,34 @@
-"""One self-contained HTML page from text, tables and figures: nothing is fetched from elsewhere."""
+"""One self-contained HTML page from a Markdown template: nothing is fetched from elsewhere.
+
+A template is Markdown with Jinja expressions. It begins with ``# Title`` and a paragraph that says what the page shows,
+and ends with a footer after a line ``---``. Everything inserted is plain text: neither HTML nor Markdown in it counts.
+Besides the values of the page a template has the filters of `words` and three functions:
+
+- ``{% call figure("accuracy", "What it shows, for readers who do not see it") %}Caption.{% endcall %}``
+- ``{{ table(header, rows, "Caption.", quiet=[2]) }}``, whose first column holds the names of the rows
+- ``{% call row() %}`` … ``{% endcall %}`` around parts that stand side by side where there is room
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
-from html import escape
+import re
+from collections.abc import Callable, Mapping, Sequence
+from html import escape, unescape
 from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 from .._files import write_safely
 from .._validation import fail
+from .words import FILTERS
 
 _MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
+# Characters that mean something in HTML or in Markdown, as both write them where they mean nothing.
+_PLAIN = str.maketrans({mark: f"&#{ord(mark)};" for mark in "&<>\"'\\`*_[]|~#"})
 
 _CSS = """
 :root { color-scheme: light; }
@@ -55,60 +73,19 @@ footer { margin-top: 2.5rem; font-size: .85em; color: #6e6e6e; }
 """
 
 
-def heading(text: str) -> str:
-    """A section heading."""
-    return f"<h2>{escape(text)}</h2>"
-
-
-def paragraph(text: str) -> str:
-    """A paragraph of plain text.
+def plain(value: Any) -> Any:
+    """A value as text that neither HTML nor Markdown reads anything into; what `table` and `figure` made stays.
 
     Example:
-        >>> paragraph("P < N")
-        '<p>P &lt; N</p>'
+        >>> plain("P < N_0")
+        Markup('P &#60; N&#95;0')
     """
-    return f"<p>{escape(text)}</p>"
+    return value if hasattr(value, "__html__") else Markup(str(value).translate(_PLAIN))
 
 
-def link(target: str, text: str) -> str:
-    """A paragraph that leads to another page, by a path from this one.
-
-    Example:
-        >>> link("markov/markov.html", "More")
-        '<p><a href="markov/markov.html">More</a></p>'
-    """
-    return f'<p><a href="{escape(target)}">{escape(text)}</a></p>'
-
-
-def commands(pairs: Sequence[tuple[str, str]]) -> str:
-    """Commands to type, each with what it does.
-
-    Example:
-        >>> commands([("make docs", "the documentation")])
-        '<dl><dt><code>make docs</code></dt><dd>the documentation</dd></dl>'
-    """
-    rows = "".join(f"<dt><code>{escape(typed)}</code></dt><dd>{escape(does)}</dd>" for typed, does in pairs)
-    return f"<dl>{rows}</dl>"
-
-
-def figure(image: str | Path, caption: str, *, alternative: str) -> str:
-    """A PNG or SVG file with a caption, put into the page itself.
-
-    Arguments:
-        image: path of the file. Each image is a document of its own, so ids inside SVG files cannot collide.
-        alternative: what the figure shows, for readers who do not see it.
-    """
-    image = Path(image)
-    if image.suffix not in _MEDIA_TYPES:
-        raise fail("image", image.name, "a file that ends in " + " or ".join(_MEDIA_TYPES))
-    data = base64.b64encode(image.read_bytes()).decode()
-    source = f"data:{_MEDIA_TYPES[image.suffix]};base64,{data}"
-    return (
-        f'<figure><img alt="{escape(alternative)}" src="{source}"><figcaption>{escape(caption)}</figcaption></figure>'
-    )
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", *, quiet: Sequence[int] = ()) -> str:
+def table(
+    header: Sequence[Any], rows: Sequence[Sequence[Any]], caption: str = "", *, quiet: Sequence[int] = ()
+) -> Markup:
     """A table; the first column holds the names of the rows.
 
     Arguments:
@@ -124,46 +101,84 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "
         if len(row) != len(header):
             raise fail(f"rows[{number}]", f"{len(row)} cells", f"{len(header)}, one per column of the header")
     classes = [' class="quiet"' if column in quiet else "" for column in range(len(header))]
-    head = "".join(f'<th scope="col"{kind}>{escape(cell)}</th>' for kind, cell in zip(classes, header, strict=True))
-    body = "\n".join(
-        "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(classes, row, strict=True)) + "</tr>"
-        for row in rows
+
+    def line(tag: str, cells: Sequence[Any]) -> str:
+        name = tag.split()[0]
+        return "".join(f"<{tag}{kind}>{_text(cell)}</{name}>" for kind, cell in zip(classes, cells, strict=True))
+
+    body = "\n".join(f"<tr>{line('td', row)}</tr>" for row in rows)
+    below = f"<caption>{_text(caption)}</caption>" if caption else ""
+    head = line('th scope="col"', header)
+    return Markup(
+        f'<div class="table"><table>{below}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
     )
-    below = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return f'<div class="table"><table>{below}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
 
 
-def side_by_side(*parts: str) -> str:
-    """Parts next to each other where there is room, else one under the other."""
-    return f'<div class="row">{"".join(parts)}</div>'
-
-
-def write_page(file: str | Path, title: str, lead: str, parts: Sequence[str], footer: str = "") -> Path:
-    """Writes the page and returns its path.
+def render(template: str, values: Mapping[str, Any], images: Mapping[str, Path] | None = None) -> str:
+    """The page of a template as HTML.
 
     Arguments:
-        title, lead, footer: plain texts.
-        parts: what `heading`, `paragraph`, `figure`, `table` and `side_by_side` gave, in order.
+        values: what the template inserts, by name.
+        images: PNG or SVG files by the names that `figure` has for them; they are put into the page itself.
+
+    Example:
+        >>> page = render("# Title\\n\\n{{ lead }}", {"lead": "P < N"})
+        >>> page[page.index("<h1>") : page.index("</main>")].split("\\n")[1]
+        '<p class="lead">P &lt; N</p>'
     """
-    file = Path(file)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    body = "\n".join(parts)
-    text = f"""<!doctype html>
+    environment = Environment(
+        autoescape=True, finalize=plain, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= FILTERS
+
+    def figure(name: str, alternative: str, caller: Callable[[], str]) -> Markup:
+        source, caption = _data(Path((images or {})[name])), " ".join(caller().split())
+        picture = f'<img alt="{escape(alternative)}" src="{source}">'
+        return Markup(f"<figure>{picture}<figcaption>{caption}</figcaption></figure>\n\n")
+
+    def row(caller: Callable[[], str]) -> Markup:
+        return Markup(f'<div class="row">\n\n{caller()}\n\n</div>\n\n')
+
+    text = environment.from_string(template).render(**values, table=table, figure=figure, row=row)
+    top, _, footer = text.partition("\n---\n")
+    markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
+    markdown.add_render_rule("softbreak", lambda *_: " ")
+    markdown.add_render_rule("table_open", lambda *_: '<div class="table"><table>\n')
+    markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    body = markdown.render(top).replace("<p>", '<p class="lead">', 1)
+    title = unescape(re.sub("<[^>]*>", "", body.partition("</h1>")[0]))
+    return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="thermoformer">
 <title>{escape(title)}</title>
 <style>{_CSS}</style>
 </head>
 <body>
 <main>
-<h1>{escape(title)}</h1>
-<p class="lead">{escape(lead)}</p>
-{body}
-</main>
-<footer>{escape(footer)}</footer>
+{body}</main>
+<footer>{markdown.renderInline(footer.strip())}</footer>
 </body>
 </html>
 """
-    return write_safely(file, text)
+
+
+def write_page(
+    file: str | Path, template: str | Path, values: Mapping[str, Any], images: Mapping[str, Path] | None = None
+) -> Path:
+    """Writes the page of a template file and returns its path; arguments as in `render`."""
+    file, text = Path(file), Path(template).read_text(encoding="utf-8")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return write_safely(file, render(text, values, images))
+
+
+def _text(cell: Any) -> str:
+    return escape(" ".join(str(cell).split()))
+
+
+def _data(image: Path) -> str:
+    if image.suffix not in _MEDIA_TYPES:
+        raise fail("image", image.name, "a file that ends in " + " or ".join(_MEDIA_TYPES))
+    return f"data:{_MEDIA_TYPES[image.suffix]};base64,{base64.b64encode(image.read_bytes()).decode()}"

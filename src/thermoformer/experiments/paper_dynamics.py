@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from .._validation import fail, real_array
 from ..dynamics import Features, MeanField, Window, orbit
@@ -28,8 +29,12 @@ def paper_start(beta: float, steps: int, gamma: float = GAMMA, epsilon: float = 
     return orbit(model, model.token(), steps=1, transient=steps).final_state
 
 
-def check_numbers(record: Any, names: Sequence[str]) -> None:
-    """The named fields of a config are finite numbers, ε in [0, 1]."""
+def check_numbers(record: Any, names: Sequence[str], ranges: Sequence[str] = ()) -> None:
+    """The named fields of a config are finite numbers, ε in [0, 1]; ranges are a lower and a higher number."""
+    for name in ranges:
+        low, high = getattr(record, name)
+        if not (np.isfinite([low, high]).all() and low < high):
+            raise fail(name, (low, high), "a lower and a higher number")
     for name in names:
         value = float(real_array(name, getattr(record, name), ()))
         if name == "epsilon" and not 0 <= value <= 1:

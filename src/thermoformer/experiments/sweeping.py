@@ -16,10 +16,10 @@ import numpy as np
 import xarray as xr
 
 from .._progress import Progress
+from .._validation import fail, nonnegative_integer, positive_integer, positive_number
 from ..sweeps import Sweep, SweepStore
 from ..sweeps.store import JSON_ATTRIBUTES, TEXT_ATTRIBUTES
-from . import store
-from .executor import HERE, Executor
+from .listing import HERE, Executor
 
 Config = TypeVar("Config")
 
@@ -58,6 +58,39 @@ def config_of(kind: type[Config], record: Mapping[str, Any]) -> Config:
 
 def _with_tuples(value: Any) -> Any:
     return tuple(_with_tuples(entry) for entry in value) if isinstance(value, list) else value
+
+
+def check_fields(
+    config: Any,
+    *,
+    positive: Sequence[str] = (),
+    nonnegative: Sequence[str] = (),
+    above_zero: Sequence[str] = (),
+    ascending: Mapping[str, str] | None = None,
+) -> None:
+    """Refuses a config with bad fields.
+
+    Arguments:
+        positive, nonnegative: fields that are whole numbers, from 1 or from 0 on.
+        above_zero: fields that are numbers above 0.
+        ascending: fields that are whole numbers from 1 on in ascending order, each with what an entry is called.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> check_fields(SimpleNamespace(widths=(30, 10)), ascending={"widths": "width"})
+        Traceback (most recent call last):
+        ValueError: widths: got (30, 10); expected at least one width, in ascending order
+    """
+    for name in positive:
+        positive_integer(name, getattr(config, name))
+    for name in nonnegative:
+        nonnegative_integer(name, getattr(config, name))
+    for name, noun in (ascending or {}).items():
+        values = getattr(config, name)
+        if not values or list(values) != sorted({positive_integer(name, value) for value in values}):
+            raise fail(name, values, f"at least one {noun}, in ascending order")
+    for name in above_zero:
+        positive_number(name, getattr(config, name))
 
 
 def swept(
@@ -114,28 +147,6 @@ def swept(
         if one.dtype.kind == "T"
     }
     return chosen.assign(texts).drop_attrs(deep=False).assign_attrs(_own_attributes(found))
-
-
-def finished(
-    dataset: xr.Dataset,
-    config: Any,
-    file: Path,
-    write: Callable[[xr.Dataset, Any, Path], Path],
-    *,
-    points: int,
-    progress: Progress,
-) -> Path:
-    """Keeps the numbers of an experiment in one netCDF file, writes its page beside it, and returns the page.
-
-    Arguments:
-        write: called as write(dataset, config, folder).
-        points: how many there were, for the progress.
-    """
-    store.save(dataset, file, store.fingerprint(config))
-    progress(points, points, "figures and page")
-    page = write(dataset, config, file.parent)
-    progress(points, points, "done")
-    return page
 
 
 def _with_what_is_there(folder: Path, axes: Mapping[str, Sequence[Any]], batch: Any) -> tuple[dict[str, list], Any]:

@@ -1,0 +1,214 @@
+"""The finite network against its mean field (experiments §5)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import xarray as xr
+
+from ..._progress import inside
+from ..._validation import fail
+from ...dynamics import Features, FiniteNetwork, orbit
+from ...sweeps import resumable
+from ..base import Study
+from ..paper_dynamics import EPSILON, GAMMA, PAPER, check_numbers, paper_model
+from ..sampled import whole_key
+from ..sweeping import check_fields, config_of, record_of
+from ..words import fixed
+
+FORMS = ("classes", "bits")
+# One run each of the paper's system, N to root-mean-square over t ≤ 10 of max_a |Δm|, at β = 1.27.
+REFERENCE = {99: 0.356, 990: 0.074, 9900: 0.014, 99_000: 0.0064}
+
+
+@dataclass(frozen=True)
+class FiniteSizeConfig:
+    """Everything that decides the numbers of a run.
+
+    Arguments:
+        bits: N, by class counts, which cost the same at any N.
+        plain_bits: those of them where the plain network, bit by bit, runs too.
+        copies: independent runs at each N.
+        seed: all random numbers follow from it.
+        beta, gamma, epsilon: parameters of the network.
+        steps: tokens after the first that are compared.
+        fit_from: the power of N is fitted from this N on: at 99 000 √N |Δm| is still some per cent above its limit.
+
+    Example:
+        >>> FiniteSizeConfig().bits[:3]
+        (99, 990, 9900)
+    """
+
+    bits: tuple[int, ...] = tuple(99 * 10**power for power in range(10))
+    plain_bits: tuple[int, ...] = (99, 990, 9900)
+    copies: int = 4000
+    seed: int = 0
+    beta: float = 1.27
+    gamma: float = GAMMA
+    epsilon: float = EPSILON
+    steps: int = 10
+    fit_from: int = 990_000
+
+    def __post_init__(self) -> None:
+        sizes = ("copies", "steps", "fit_from")
+        check_fields(self, positive=sizes, nonnegative=["seed"], ascending={"bits": "number"})
+        if self.copies < 2:
+            raise fail("copies", self.copies, "2 or more, for a standard error")
+        if not set(self.plain_bits) <= set(self.bits):
+            raise fail("plain_bits", self.plain_bits, f"some of {self.bits}")
+        if sum(number >= self.fit_from for number in self.bits) < 2:
+            raise fail("fit_from", self.fit_from, "two or more of the bits from there on")
+        check_numbers(self, ("beta", "gamma", "epsilon"))
+
+    @classmethod
+    def quick(cls, seed: int = 0) -> FiniteSizeConfig:
+        """The small size: fewer copies."""
+        return cls(copies=256, seed=seed)
+
+
+@resumable
+def finite_size_point(bits: int, config: Mapping[str, Any]) -> xr.Dataset:
+    """Networks of so many bits in both forms: a point of the sweep.
+
+    Arguments:
+        bits: N.
+        config: the record of a `FiniteSizeConfig`.
+    """
+    settings, report = config_of(FiniteSizeConfig, config), inside.get()
+    each = np.full((len(FORMS), settings.copies), np.nan)
+    by_step = np.full((len(FORMS), settings.steps), np.nan)
+    for row, form in enumerate(FORMS):
+        if form == "bits" and bits not in settings.plain_bits:
+            continue
+        report(0, 1, f"N = {bits}, {'counts per class' if form == 'classes' else 'every bit'}")
+        squares = distances(settings, bits, form) ** 2
+        each[row], by_step[row] = np.sqrt(squares.mean(axis=1)), np.sqrt(squares.mean(axis=0))
+    return xr.Dataset(
+        {
+            "distance": (("form", "copy"), each, {"long_name": "root-mean-square over steps of max_a |Δm|, by copy"}),
+            "by_step": (("form", "step"), by_step, {"long_name": "root-mean-square over copies of max_a |Δm|"}),
+        },
+        {"form": list(FORMS), "step": np.arange(1, settings.steps + 1)},
+    )
+
+
+def distances(config: FiniteSizeConfig, bits: int, form: str) -> np.ndarray:
+    """max_a |Δm_a| of the semantic overlaps with o, [copy, step], steps 1, 2, ... after the first token."""
+    model = paper_model(config.beta, config.gamma, config.epsilon)
+    # The finite network keeps its first token in the window; so does the mean field here.
+    limit = orbit(model, model.token(keep=True), steps=config.steps + 1).m_o / (1 - config.epsilon)
+    network = FiniteNetwork(Features.paper(), config.beta, config.gamma, config.epsilon, bits=bits)
+    key = whole_key(config.seed, FORMS.index(form), bits % 2**32, bits // 2**32)
+    # Copies of many bits come a few at a time: a hundred million bits at once are enough memory.
+    some = config.copies if form == "classes" else max(10**7 // bits, 1)
+    rows = []
+    for start in range(0, config.copies, some):
+        count = min(some, config.copies - start)
+        found = network.run(config.steps + 1, copies=count, key=whole_key(key, start), form=form)
+        rows.append(np.abs(found.m_o_semantic - limit[None]).max(axis=2)[:, 1:])
+    return np.concatenate(rows)
+
+
+def fitted_power(bits: np.ndarray, error: np.ndarray, standard_error: np.ndarray) -> tuple[float, float, float]:
+    """The power of N by weighted least squares on logarithms: slope, its standard error, χ² per degree of freedom.
+
+    Example:
+        >>> slope, _, _ = fitted_power(np.array([1e2, 1e4, 1e6]), np.array([0.1, 0.01, 0.001]), np.full(3, 1e-5))
+        >>> round(slope, 6)
+        -0.5
+    """
+    x, y, weight = np.log(bits), np.log(error), (error / standard_error) ** 2
+    centre = np.average(x, weights=weight)
+    spread = np.sum(weight * (x - centre) ** 2)
+    slope = float(np.sum(weight * (x - centre) * y) / spread)
+    rest = y - np.average(y, weights=weight) - slope * (x - centre)
+    return slope, float(1 / np.sqrt(spread)), float(np.sum(weight * rest**2) / max(len(x) - 2, 1))
+
+
+def power_of(dataset: xr.Dataset, config: FiniteSizeConfig) -> tuple[float, float, float]:
+    """The fitted power of N from `fit_from` on: slope, standard error, χ² per degree of freedom."""
+    one = dataset.sel(form="classes")
+    chosen = one.isel(bits=one.bits.values >= config.fit_from)
+    return fitted_power(chosen.bits.values.astype(float), chosen.error.values, chosen.standard_error.values)
+
+
+def z_scores(dataset: xr.Dataset) -> np.ndarray:
+    """Difference of the two forms' means over its standard error, [bits]; nan where one was not run."""
+    classes, bits = dataset.sel(form="classes"), dataset.sel(form="bits")
+    error = np.sqrt(classes.standard_error.values**2 + bits.standard_error.values**2)
+    return (bits.error.values - classes.error.values) / error
+
+
+class FiniteSize(Study):
+    """How far networks are from the mean field: a sweep over N, both forms at every point.
+
+    Its Dataset [form, bits] has the `distance` of every copy, `error`, its mean over copies, `standard_error`, and
+    `by_step`, the root-mean-square over copies at every step. What was not asked for is nan.
+    """
+
+    name, title, config, point = "finite_size", "Finite size", FiniteSizeConfig, finite_size_point
+    over: ClassVar = {"bits": "bits"}
+    embedded = "png"
+
+    def record(self, config: FiniteSizeConfig) -> dict[str, Any]:
+        """Without the sizes, so that some can be added to a run."""
+        # The fewest that a config takes, whichever there are.
+        return record_of(config, bits=tuple(sorted({1, 2, *config.plain_bits})), fit_from=1)
+
+    def complete(self, found: xr.Dataset, config: FiniteSizeConfig) -> xr.Dataset:
+        """With means over copies."""
+        found = found.transpose("form", "bits", ...)
+        found["error"] = found.distance.mean("copy", skipna=False)
+        found["error"].attrs["long_name"] = "mean over copies of the distance"
+        found["standard_error"] = found.distance.std("copy", skipna=False, ddof=1) / np.sqrt(config.copies)
+        return found.assign_attrs(fit_from=config.fit_from)
+
+    def figures(self, dataset: xr.Dataset, config: FiniteSizeConfig) -> dict[str, Any]:
+        """|Δm| against N, with a line of slope −1/2."""
+        from ... import figures
+
+        figure, axes = figures.figure_grid(size=(5.6, 4.2))
+        figures.finite_size_scaling(dataset, axes[0, 0])
+        return {"finite_size": figure}
+
+    def tables(self, dataset: xr.Dataset, config: FiniteSizeConfig) -> dict[str, list[list[Any]]]:
+        """Means of both forms, and how far apart they are."""
+        rows: list[list[Any]] = [["form", "bits", "error", "standard_error", "z"]]
+        for form in dataset.form.values.tolist():
+            for bits, score in zip(dataset.bits.values.tolist(), z_scores(dataset), strict=True):
+                one = dataset.sel(form=form, bits=bits)
+                if np.isfinite(float(one.error)):
+                    z = "" if form == "classes" or np.isnan(score) else f"{score:.3f}"
+                    rows.append([form, bits, f"{float(one.error):.6g}", f"{float(one.standard_error):.3g}", z])
+        return {"finite_size": rows}
+
+    def values(self, dataset: xr.Dataset, config: FiniteSizeConfig) -> dict[str, Any]:
+        """Fits of the power of N, and the rows of the table."""
+        smaller = [bits for bits in config.bits if bits < config.fit_from]
+        again = smaller and power_of(dataset, dataclasses.replace(config, fit_from=smaller[-1]))
+        first = min(bits for bits in config.bits if bits >= config.fit_from)
+        rows = []
+        for bits, score in zip(dataset.bits.values.tolist(), z_scores(dataset), strict=True):
+            means = []
+            for form in FORMS:
+                value, error = (float(dataset[name].sel(form=form, bits=bits)) for name in ("error", "standard_error"))
+                means.append("" if np.isnan(value) else f"{value:.4g} ± {error:.1g}")
+            z = "" if np.isnan(score) else fixed(score, 1, "+")
+            scaled = float(dataset.error.sel(form="classes", bits=bits)) * np.sqrt(bits)
+            rows.append([bits, *means, z, f"{scaled:.3g}", REFERENCE.get(bits, "")])
+        return {
+            "power": power_of(dataset, config),
+            "smaller": smaller,
+            "again": again,
+            "decades": np.log10(config.bits[-1] / first),
+            "rows": rows,
+            "system": PAPER,
+        }
+
+
+STUDY = FiniteSize()
+run_finite_size, finite_size_data = STUDY.run, STUDY.data

@@ -1,0 +1,150 @@
+"""The list of experiments, and where one runs. Nothing heavy is imported here: an experiment is when it runs."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from .._progress import Progress
+from .._validation import fail
+
+
+@dataclass(frozen=True)
+class Executor:
+    """Where the points of an experiment run; see `thermoformer.sweeps.Sweep.run`.
+
+    Fields:
+        name: "local", "processes" or "dask".
+        workers: how many processes; by default as many as cores.
+        cluster: address of a dask scheduler.
+    """
+
+    name: str = "local"
+    workers: int | None = None
+    cluster: str | None = None
+
+
+HERE = Executor()
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment that can be run by name.
+
+    Fields:
+        name: what it is called on the command line.
+        summary: one line on what it shows.
+        quick_time: about how long the quick size takes on two cores.
+        module: the module of this package with its study.
+        trains: whether it starts from a trained network, and so can train one of its own first.
+        study: the name of its `Study` in the module.
+    """
+
+    name: str
+    summary: str
+    quick_time: str
+    module: str
+    trains: bool = False
+    study: str = "STUDY"
+
+    def run(
+        self,
+        out: str | Path,
+        *,
+        quick: bool = False,
+        seed: int = 0,
+        train: bool = False,
+        executor: Executor = HERE,
+        progress: Progress | None = None,
+    ) -> Path:
+        """Runs the experiment and returns the path of its page.
+
+        Arguments:
+            out: folder for the data, figures and page; made if missing. Points finished there before are kept.
+            quick: the small size.
+            seed: all random numbers follow from it.
+            train: first train a network (into the folder `training` of `out`), for experiments that start from one.
+            executor: where its points run.
+            progress: called as progress(done, total, message) along the way.
+        """
+        if train and not self.trains:
+            raise fail("train", True, f"no such thing: {self.name} does not start from a trained network")
+        study = getattr(importlib.import_module(f".{self.module}", __package__), self.study)
+        config, out = study.sized(quick, seed), Path(out)
+        if train:
+            from .one_shot import training
+
+            network = training.trained_network(out / "training", quick=quick, seed=seed, progress=progress)
+            config = config.with_network(*network)
+        return study.run(config, out, executor=executor, progress=progress)
+
+
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in (
+        Experiment(
+            name="markov",
+            summary="Hidden-Markov classification: narrow networks find the good attention path, wide ones do not",
+            quick_time="about a minute and a half",
+            module="markov",
+        ),
+        Experiment(
+            name="one-shot",
+            summary="One-shot images, frozen heads of a trained network: which width does best, which paths count",
+            quick_time="about two minutes",
+            module="one_shot",
+            trains=True,
+        ),
+        Experiment(
+            name="width-convergence",
+            summary="Which width is wide enough: every theory against the exact posterior and sampled networks",
+            quick_time="two to three minutes",
+            module="width_convergence",
+        ),
+        Experiment(
+            name="residuals",
+            summary="Skips and layer norm: where the theory of paths holds, and how far off it is elsewhere",
+            quick_time="about three minutes",
+            module="residuals",
+        ),
+        Experiment(
+            name="pruning",
+            summary="Heads pruned from a trained network: do the theory's scores say which can go?",
+            quick_time="about two minutes",
+            module="pruning",
+            trains=True,
+        ),
+        Experiment(
+            name="trajectories",
+            summary="Attention fed on its own output at six temperatures: a closed curve, cycles, and chaos",
+            quick_time="about half a minute",
+            module="trajectories",
+        ),
+        Experiment(
+            name="orbit-diagram",
+            summary="Orbit diagram with Lyapunov exponents: attractors of the network for β from 0 to 3",
+            quick_time="about half a minute",
+            module="orbit_diagram",
+        ),
+        Experiment(
+            name="orbit-diagram-zoom",
+            summary="The same diagram at the onset of chaos: β from 1.24 to 1.28",
+            quick_time="about 20 seconds",
+            module="orbit_diagram",
+            study="ZOOMED",
+        ),
+        Experiment(
+            name="phase-diagram",
+            summary="Order and chaos over the temperatures of output and attention",
+            quick_time="about 20 seconds",
+            module="phase_diagram",
+        ),
+        Experiment(
+            name="finite-size",
+            summary="Finite-size scaling: the deviation from mean field falls as 1/√N",
+            quick_time="about 20 seconds",
+            module="finite_size",
+        ),
+    )
+}

@@ -1,0 +1,106 @@
+"""Figures of the hidden-Markov experiment: its Dataset in, one matplotlib Figure each out."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+
+from ... import figures
+from ...figures import styled
+from ..words import width_name
+from .config import MarkovConfig
+from .published import published_accuracies
+
+# What comes first in the legend; the Gaussian processes follow.
+_LEGEND = ("theory", "theory, diagonal of U only", "exact finite width", "sampled networks", "published, one seed")
+
+
+@styled
+def draw_accuracy(dataset: xr.Dataset, config: MarkovConfig) -> Figure:
+    """Accuracy against width, one panel per variant."""
+    figure, axes = figures.figure_grid(1, len(config.variants), size=(5.2, 4.4))
+    lowest = 100 * min(float(dataset.accuracy.min()), float(dataset.accuracy_diagonal.min()))
+    for ax, variant in zip(axes[0], config.variants, strict=True):
+        chosen = dataset.sel(variant=variant.name)
+        if variant.denoises_everywhere:
+            chosen = chosen.drop_sel(reference="good + denoising")
+        published = published_accuracies(config, variant.name, "accuracy")
+        shown = {width: value / 100 for width, value in published.items() if width in dataset.width.values}
+        chosen, below = _split_references(chosen, lowest)
+        figures.accuracy_against_width(chosen, ax, published=shown, legend=False)
+        ax.set_title(f"{variant.name}, $\\sigma_\\perp$ = {variant.perpendicular_noise:g}")
+        ax.set_ylim(lowest - 3, 100)
+        for name, value in below.items():
+            ax.text(0.03, 0.03, f"GP, {name}: {value:.0f} %, below the axis", transform=ax.transAxes, fontsize=9.5)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    order = np.argsort(
+        [(_LEGEND.index(label) if label in _LEGEND else len(_LEGEND)) for label in labels], kind="stable"
+    )
+    places = {"loc": "outside lower center", "ncols": 3, "frameon": False}
+    figure.legend([handles[place] for place in order], [labels[place] for place in order], **places)
+    return figure
+
+
+@styled
+def draw_order_parameters(dataset: xr.Dataset, config: MarkovConfig) -> Figure:
+    """U at small, middle and large width, one row per variant; mean over seeds."""
+    widths = _shown_widths(config)
+    figure, axes = figures.figure_grid(len(config.variants), len(widths), size=(3.9, 2.9))
+    for row, variant in zip(axes, config.variants, strict=True):
+        matrices = dataset[f"order_parameter_{variant.slug}"].mean("seed").sel(width=widths).values
+        limit = float(np.abs(matrices).max())
+        for column, (ax, matrix, width) in enumerate(zip(row, matrices, widths, strict=True)):
+            figures.order_parameter_matrix(
+                matrix,
+                variant.path_names,
+                ax,
+                limit=limit,
+                colorbar=column == len(widths) - 1,
+                row_names=column == 0,
+                column_names=False,
+            )
+            ax.set_title(f"{variant.name}, {width_name(width)}")
+    return figure
+
+
+@styled
+def draw_label_overlap(dataset: xr.Dataset, config: MarkovConfig) -> Figure:
+    """Overlap of the labels with the principal components, smallest width and Gaussian process, first seed.
+
+    One seed: the component that carries the labels comes at another place in every seed, and a mean would blur it.
+    """
+    figure, axes = figures.figure_grid(1, len(config.variants), size=(5.2, 3.6))
+    for ax, variant in zip(axes[0], config.variants, strict=True):
+        overlap = dataset.label_overlap.isel(seed=0).sel(variant=variant.name)
+        shown = {width_name(width): overlap.sel(kernel_width=width).values for width in dataset.kernel_width.values}
+        figures.label_overlap(shown, ax)
+        ax.set_title(variant.name)
+    return figure
+
+
+@styled
+def draw_kernels(dataset: xr.Dataset, config: MarkovConfig) -> Figure:
+    """Kernels of the first seed's training examples at the smallest width and for the Gaussian process."""
+    figure, axes = figures.figure_grid(len(config.variants), 2, size=(4.4, 3.7))
+    first = dataset.isel(seed=0)
+    for row, variant in zip(axes, config.variants, strict=True):
+        for ax, width in zip(row, dataset.kernel_width.values, strict=True):
+            kernel = first.kernel.sel(variant=variant.name, kernel_width=width).values
+            figures.kernel_image(kernel, dataset.label.values, ax)
+            ax.set_title(f"{variant.name}, {width_name(width)}")
+    return figure
+
+
+def _shown_widths(config: MarkovConfig) -> list[int]:
+    """N = 10, 100, 1000 where the run has them, else its smallest, middle and largest."""
+    usual = [width for width in (10, 100, 1000) if width in config.widths]
+    picked = (config.widths[0], config.widths[len(config.widths) // 2], config.widths[-1])
+    return usual if len(usual) == 3 else list(dict.fromkeys(picked))
+
+
+def _split_references(dataset: xr.Dataset, lowest: float) -> tuple[xr.Dataset, dict[str, float]]:
+    """The Dataset with the GP references that fit above the lowest accuracy in %, and the others' means in %."""
+    means = 100 * dataset.reference_accuracy.mean("seed")
+    below = means.reference.values[means.values < lowest - 3].tolist()
+    return dataset.drop_sel(reference=below), {name: float(means.sel(reference=name)) for name in below}

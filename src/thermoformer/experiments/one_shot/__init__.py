@@ -1,0 +1,242 @@
+"""One-shot images with the frozen heads of a trained network (experiments §2)."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ..._progress import Progress, silent
+from ...learning import Architecture
+from ...learning.scores import head_labels, head_name
+from ..base import Study
+from ..listing import HERE, Executor
+from ..sweeping import swept
+from ..words import width_name
+from . import numbers
+from .config import OneShotConfig
+from .numbers import COEFFICIENTS, at_choice, correlations, order_correlation, repeated, with_choices
+from .points import (
+    PARTS,
+    one_shot_free,
+    one_shot_limit,
+    one_shot_limit_free,
+    one_shot_point,
+    one_shot_record,
+    one_shot_sampled,
+    one_shot_trained,
+)
+from .training import PUBLISHED_ACCURACY
+
+
+def _with_limit(finite: xr.Dataset, limit: xr.Dataset) -> xr.Dataset:
+    """Finite widths, and the Gaussian process as the infinite one."""
+    widths = finite.assign_coords(width=finite.width.values.astype(float))
+    parts = [widths, limit[list(finite.data_vars)].expand_dims(width=[np.inf])]
+    return xr.concat(parts, "width", data_vars="all", coords="minimal", compat="equals", join="exact")
+
+
+_LONG_NAMES = {
+    "accuracy": "accuracy of the sign of the mean predictor",
+    "expected_accuracy": "expected accuracy of one network from the posterior",
+    "log_evidence": "log evidence of the training labels",
+    "converged": "whether the solver met its tolerance",
+    "order_parameter": "order parameter U between attention paths",
+    "head_score": "score of a head: sum of |U| over pairs of paths with the head, over the largest",
+    "label_overlap": "overlap |v_k . y| / sqrt(P) of the labels with the principal components of the kernel",
+    "temperature_by_validation": "temperature with the highest accuracy on validation characters",
+    "temperature_by_evidence": "temperature with the highest evidence of the training labels",
+    "compared_width": "finite width with the highest accuracy on validation characters",
+    "free_temperature": "temperature chosen by evidence, together with the product of the variances",
+    "free_product": "product of all prior variances chosen by evidence",
+    "free_log_evidence": "log evidence at this choice",
+    "free_at_bound": "whether this choice is at the edge of what is allowed",
+    "free_accuracy": "accuracy at this choice",
+    "trained_accuracy": "accuracy of the trained network",
+    "trained_width": "width of the trained network",
+    "trained_order_parameter": "order parameter U of the trained weights",
+    "trained_head_score": "score of a head from the U of the trained weights",
+    "trained_order_accuracy": "accuracy of the Gaussian predictor with the U of the trained weights",
+    "sampled_order_parameter": "mean order parameter U of sampled networks",
+    "sampled_order_parameter_error": "its Monte-Carlo standard error",
+    "sampled_head_score": "score of a head from the mean U of sampled networks",
+    "sampled_accuracy": "accuracy of the mean predictor of sampled networks",
+    "sampled_mixed": "whether the chains of sampled networks mixed",
+    "sampled_note": "why the chains of sampled networks count as not mixed",
+    "sampled_method": "sampler: gibbs over all weights, or nuts over the order parameters",
+    "sampled_r_hat": "largest R-hat of sampled networks",
+    "sampled_effective": "smallest effective sample size of sampled networks",
+    "repeated_accuracy": "accuracy at the temperature by validation, for every repetition",
+    "repeated_evidence_accuracy": "accuracy at the temperature by evidence, for every repetition",
+    "repeated_free_accuracy": "accuracy at temperature and variances by evidence, for every repetition",
+    "repeated_trained_accuracy": "accuracy of the trained network, for every repetition",
+    "repeated_trained_order_accuracy": "accuracy with the U of the trained weights, for every repetition",
+    "correlation": "correlation of the entries of U with those of the trained network",
+    "correlation_chance": "part of orders of the heads in which the correlation is as large",
+}
+
+
+class OneShot(Study):
+    """One-shot images: a sweep over widths and temperatures, and smaller ones beside it.
+
+    Temperatures are chosen, and the width that is looked at closely, by validation characters or by the evidence of
+    the training labels. Nothing is tuned on the test characters or on the other data sets.
+
+    Its Dataset has the dimensions width (infinite: Gaussian process), temperature, part (of the images), path,
+    other_path, head and component:
+
+    - `accuracy`, `expected_accuracy` [width, temperature, part], `log_evidence`, `converged`, `order_parameter`,
+      `head_score` and `label_overlap` at every point;
+    - `temperature_by_validation`, `temperature_by_evidence` [width], and `compared_width`, the finite width that
+      does best on validation characters;
+    - `free_…` [width]: temperature and product of the prior variances both chosen by evidence, where asked for;
+    - `trained_…` of the trained network itself, and `trained_order_accuracy` [temperature, part] of the Gaussian
+      predictor with its U, scaled to the trace of the Gaussian process;
+    - `sampled_…` from networks sampled at `compared_width` and the temperature chosen there by validation, where
+      they were asked for;
+    - `repeated_accuracy` [repetition, width, part] at the temperature that each repetition's validation characters
+      choose, and `repeated_…_accuracy` of the other choices and predictors, where there is more than one;
+    - `correlation` [coefficient, width, temperature] of U with that of the trained network, and
+      `correlation_chance`, how often heads in another order correlate as much.
+    """
+
+    name, title, config, point = "one_shot", "One-shot images", OneShotConfig, one_shot_point
+    long_names = _LONG_NAMES
+
+    def data(
+        self,
+        config: OneShotConfig,
+        *,
+        folder: str | Path | None = None,
+        executor: Executor = HERE,
+        progress: Progress | None = None,
+    ) -> xr.Dataset:
+        """The numbers of the experiment, from several sweeps in folders of `folder`; see `Study.data`."""
+        progress, record = progress or silent, one_shot_record(config)
+        place = None if folder is None else Path(folder)
+        given: dict[str, Any] = {"config": record, "executor": executor, "progress": progress}
+
+        def kept(name: str) -> Path | None:
+            return None if place is None else place / name
+
+        temperatures, widths = list(config.temperatures), list(config.widths)
+
+        def theory(seed: int, mark: str = "") -> xr.Dataset:
+            own: dict[str, Any] = given | {"config": one_shot_record(dataclasses.replace(config, seed=seed))}
+            trained = swept(one_shot_trained, {"seed": [seed]}, kept(f"trained{mark}"), **own).isel(seed=0, drop=True)
+            axes = {"width": widths, "temperature": temperatures}
+            finite = swept(one_shot_point, axes, kept(f"widths{mark}"), **own)
+            limit = swept(one_shot_limit, {"temperature": temperatures}, kept(f"limit{mark}"), **own)
+            joined = _with_limit(finite, limit)
+            joined["trained_order_accuracy"] = limit.trained_order_accuracy
+            if config.choose_variances:
+                free = swept(one_shot_free, {"width": widths}, kept(f"free{mark}"), **own)
+                limit = swept(one_shot_limit_free, {"seed": [seed]}, kept(f"limit_free{mark}"), **own)
+                joined = joined.merge(_with_limit(free, limit.isel(seed=0, drop=True)))
+            return with_choices(joined.merge(trained).assign_coords(part=list(PARTS)))
+
+        dataset = theory(config.seed)
+        dataset = dataset.merge(correlations(dataset))
+        if config.sampled_draws:
+            width = int(dataset.compared_width)
+            temperature = float(dataset.temperature_by_validation.sel(width=width))
+            given["config"] = one_shot_record(config, sampled=True)
+            point = {"width": [width], "temperature": [temperature]}
+            sampled = swept(one_shot_sampled, point, kept("sampled"), **given)
+            dataset = dataset.merge(sampled.isel(width=0, temperature=0, drop=True))
+        if config.repetitions > 1:
+            seeds = range(config.seed + 1, config.seed + config.repetitions)
+            dataset = dataset.merge(repeated([dataset, *(theory(seed, f"_{seed}") for seed in seeds)]))
+        arch = Architecture(tuple(int(count) for count in dataset.heads.values), 1)
+        paths, heads = list(arch.path_names()), [head_name(label) for label in head_labels(arch)]
+        components = np.arange(1, config.components + 1)
+        dataset = dataset.drop_vars("heads").assign_coords(
+            path=paths, other_path=paths, head=heads, component=components
+        )
+        dataset.width.attrs["long_name"] = "width N; infinite: Gaussian process"
+        return self.described(dataset.assign_attrs(layers=list(arch.heads)), config)
+
+    def figures(self, dataset: xr.Dataset, config: OneShotConfig) -> dict[str, Any]:
+        """Accuracies, order parameters and their correlations, head scores, and overlaps with the labels."""
+        from . import figures as drawn
+
+        return {
+            "accuracy": drawn.draw_accuracy(dataset),
+            "order_parameters": drawn.draw_order_parameters(dataset),
+            "correlation": drawn.draw_correlation(dataset),
+            "head_scores": drawn.draw_head_scores(dataset),
+            "label_overlap": drawn.draw_label_overlap(dataset),
+        }
+
+    def tables(self, dataset: xr.Dataset, config: OneShotConfig) -> dict[str, list[list[Any]]]:
+        """Accuracies at every point, and scores of heads."""
+        return {"accuracy": numbers.accuracy_table(dataset), "head_scores": numbers.score_table(dataset)}
+
+    def values(self, dataset: xr.Dataset, config: OneShotConfig) -> dict[str, Any]:
+        """Accuracies by choice, correlations of U, scores of heads and overlaps with the labels."""
+        best, widest = float(dataset.compared_width), numbers.finite_widths(dataset)[-1]
+        chosen, shown = at_choice(dataset, "validation"), [best, widest, np.inf]
+        ways = {"validation": chosen.accuracy, "evidence": at_choice(dataset, "evidence").accuracy}
+        if "free_accuracy" in dataset:
+            ways["free"] = dataset.free_accuracy
+        edges = dataset.temperature.values[[0, -1]]
+        test = dataset.accuracy.sel(part="test").transpose("width", "temperature")
+        theory, *sampled, trained = numbers.order_parameters(dataset).values()
+        scores, names = numbers.head_scores(dataset), dataset["head"].values
+        ours, *_, theirs = scores.values()
+        ranks = [np.argsort(np.argsort(values)) for values in (ours, theirs)]
+        return {
+            "best": best,
+            "widest": widest,
+            "ways": {way: accuracy.sel(part="test", width=shown).values for way, accuracy in ways.items()},
+            "at_bound": [width_name(one) for one in dataset.width.values if _at_bound(dataset, one)],
+            "at_edge": [
+                width_name(one) for one in dataset.width.values if chosen.temperature.sel(width=one).item() in edges
+            ],
+            "repetitions": numbers.repetition_tables(dataset),
+            "chosen": numbers.chosen_tables(dataset),
+            "temperatures": [f"τ = {value:g}" for value in dataset.temperature.values],
+            "accuracies": [
+                [width_name(width), *(f"{100 * value:.1f}" for value in row)]
+                for width, row in zip(dataset.width.values, test.values, strict=True)
+            ],
+            "published_accuracy": PUBLISHED_ACCURACY,
+            "coefficients": list(COEFFICIENTS),
+            "identity": order_correlation(np.eye(len(trained)), trained),
+            "sampled": _beside_sampled(dataset, theory, sampled[0]) if sampled else None,
+            "pairs": numbers.pair_rows(dataset),
+            "correlations": numbers.correlation_rows(dataset),
+            "rank": float(np.corrcoef(ranks[0], ranks[1])[0, 1]),
+            "highest": [names[np.argmax(values)] for values in (ours, theirs)],
+            "lowest": [names[np.argmin(values)] for values in (ours, theirs)],
+            "overlaps": {width_name(one): chosen.label_overlap.sel(width=one).values for one in (best, np.inf)},
+            "failed": int((~dataset.converged.astype(bool)).sum()),
+        }
+
+
+def _at_bound(dataset: xr.Dataset, width: float) -> bool:
+    return "free_at_bound" in dataset and bool(dataset.free_at_bound.sel(width=width))
+
+
+def _beside_sampled(dataset: xr.Dataset, theory: np.ndarray, sampled: np.ndarray) -> dict[str, Any]:
+    """How far the theory's U is from that of sampled networks, both with one trace, and how they were sampled."""
+    mean, error = dataset.sampled_order_parameter.values, dataset.sampled_order_parameter_error.values
+    accuracy = at_choice(dataset, "validation").accuracy.sel(width=float(dataset.compared_width), part="test")
+    methods = {"gibbs": "Gibbs over all weights", "nuts": "NUTS over the order parameters"}
+    return {
+        "apart": np.linalg.norm(theory - sampled) / np.linalg.norm(sampled),
+        "noise": np.linalg.norm(error) / np.linalg.norm(mean),
+        "larger": np.trace(theory) / np.trace(mean) - 1,
+        "theory": float(accuracy),
+        "accuracy": float(dataset.sampled_accuracy.sel(part="test")),
+        "method": methods[dataset.sampled_method.item()],
+        "mixed": bool(float(dataset.sampled_mixed)),
+        "note": dataset.sampled_note.item(),
+    }
+
+
+STUDY = OneShot()
+run_one_shot, one_shot_data = STUDY.run, STUDY.data

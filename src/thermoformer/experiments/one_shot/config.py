@@ -1,0 +1,103 @@
+"""Settings of the one-shot experiment (experiments §2)."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..._validation import fail, positive_number
+from ..sweeping import check_fields
+from .training import OneShotTrainingConfig
+
+
+@dataclass(frozen=True)
+class OneShotConfig:
+    """Everything that decides the numbers of the experiment.
+
+    Arguments:
+        training_examples: P, sequences of training characters, none of them turned.
+        validation_sequences, test_sequences, other_sequences: of validation characters, of test characters, and of
+            Fashion-MNIST and MNIST each.
+        widths: finite widths N; the Gaussian process comes by itself.
+        temperatures: τ, of which one is chosen for each width.
+        variance: every prior variance.
+        choose_variances: whether the evidence chooses the product of all prior variances too, together with τ.
+        components: how many principal components of the kernel are compared with the labels.
+        seed: of all sequences and of the sampler.
+        repetitions: how often the theory is computed, with the sequences of as many seeds from the first on; the
+            accuracies of all give means and spreads, and everything else is that of the first.
+        network: path of a network that `save_network` wrote; the one of the package where none is given.
+        channels, classes, characters: of the task that the network was trained for, as in `OneShotTrainingConfig`.
+        sampled_draws: draws of each chain of sampled networks at one width; 0 leaves them out.
+        chains: of sampled networks.
+
+    Example:
+        >>> OneShotConfig(widths=(10, 100)).training_examples
+        600
+    """
+
+    training_examples: int = 600
+    validation_sequences: int = 2000
+    test_sequences: int = 4000
+    other_sequences: int = 2000
+    widths: tuple[int, ...] = (10, 30, 100, 300, 1000, 3000, 10_000)
+    temperatures: tuple[float, ...] = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.5, 1.0)
+    variance: float = 1.0
+    choose_variances: bool = True
+    components: int = 50
+    seed: int = 0
+    repetitions: int = 3
+    network: str | None = None
+    channels: int = 1
+    classes: tuple[int, int, int] = (1028, 172, 423)
+    characters: int | None = None
+    sampled_draws: int = 500
+    chains: int = 2
+
+    def __post_init__(self) -> None:
+        sizes = ["training_examples", "validation_sequences", "test_sequences", "other_sequences", "components"]
+        sizes += ["chains", "repetitions"]
+        check_fields(self, positive=sizes, nonnegative=("seed", "sampled_draws"), ascending={"widths": "width"})
+        if not self.temperatures:
+            raise fail("temperatures", self.temperatures, "at least one temperature, in ascending order")
+        if list(self.temperatures) != sorted({positive_number("temperatures", value) for value in self.temperatures}):
+            raise fail("temperatures", self.temperatures, "different numbers in ascending order")
+        positive_number("variance", self.variance)
+        if self.components > self.training_examples:
+            raise fail("components", self.components, f"at most {self.training_examples}, the training examples")
+
+    @classmethod
+    def quick(cls, seed: int = 0) -> OneShotConfig:
+        """The small size: fewer sequences, widths and temperatures; the same network."""
+        return cls(
+            training_examples=200,
+            validation_sequences=500,
+            test_sequences=1000,
+            other_sequences=500,
+            widths=(10, 100, 1000),
+            temperatures=(0.001, 0.01, 0.1, 0.5),
+            sampled_draws=200,
+            repetitions=1,
+            seed=seed,
+        )
+
+    def with_network(self, file: Path, training: OneShotTrainingConfig) -> OneShotConfig:
+        """The config on a network of one's own and on the parts of the characters that it was trained with."""
+        return dataclasses.replace(
+            self,
+            network=str(file.resolve()),
+            channels=training.channels,
+            classes=training.classes,
+            characters=training.characters,
+        )
+
+    def training_config(self) -> OneShotTrainingConfig:
+        """What names the tasks; without turned characters, whose labels the theory would have to learn as well."""
+        return OneShotTrainingConfig(
+            rotations=False,
+            seed=self.seed,
+            channels=self.channels,
+            classes=self.classes,
+            characters=self.characters,
+        )

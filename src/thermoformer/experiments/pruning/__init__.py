@@ -1,0 +1,221 @@
+"""Heads pruned from a trained one-shot network (experiments §2)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import xarray as xr
+
+from ..._progress import Progress, inside, silent
+from ..._validation import fail
+from ...networks import pruned_accuracies
+from ...networks import train as train_network
+from ...sweeps import resumable
+from .. import store
+from ..base import Study
+from ..listing import HERE, Executor
+from ..sweeping import config_of, record_of, swept
+from . import numbers
+from .config import MEASURED, ORDERS, SCORES, PruningConfig, PruningInputs, pruning_inputs, sequences
+from .numbers import rank_correlation, single_drops
+from .scores import all_codes, order_codes, removed_heads, rescored_data, score_data
+
+# Fields that change no number of the plain accuracies, of the scores, or of one fine-tuned network.
+_OF_FINETUNING = tuple(name.name for name in dataclasses.fields(PruningConfig) if name.name.startswith("finetun"))
+_OF_ORDERS = ("random_orders", "rescored", "finetuned_removed", "finetuned_orders", "finetuned_random")
+# What changes no fine-tuned network has these values in its record, whatever the defaults come to be.
+_SAME: dict[str, Any] = {
+    "random_orders": 1000,
+    "rescored": True,
+    "finetuned_removed": (2, 4, 6),
+    "finetuned_orders": ORDERS,
+    "finetuned_random": 4,
+    "widths": (10, 100, 1000),
+    "temperatures": (0.01, 0.1, 0.5, 1.0),
+    "training_sequences": 600,
+    "test_sequences": 10_240,
+    "other_sequences": 4096,
+}
+# A network of more heads than this has too many sets of heads to measure all.
+MOST_HEADS = 12
+
+
+def subset_data(config: PruningConfig, inputs: PruningInputs, progress: Progress) -> xr.Dataset:
+    """`accuracy` [part, subset] of every set of heads: the layers rescaled, nothing trained."""
+    arch, heads = inputs.network.arch, inputs.heads
+    if len(heads) > MOST_HEADS:
+        raise fail("network", f"{len(heads)} heads", f"at most {MOST_HEADS}: all sets of heads are measured")
+    codes = all_codes(arch, heads)
+    sets = [removed_heads(heads, code) for code in codes]
+    names = ("validation", *MEASURED)
+    accuracy = []
+    for number, name in enumerate(names):
+        progress(number, len(names), f"every set of heads: {name}")
+        examples = inputs.tasks[name].sequences(config.measured_on(name))
+        accuracy.append(pruned_accuracies(inputs.network, sets, *examples))
+    return xr.Dataset(
+        {"accuracy": (("part", "subset"), np.array(accuracy))},
+        {"part": list(names), "subset": np.array(codes, np.int64)},
+    )
+
+
+@resumable
+def finetuned_network(subset: int, config: Mapping[str, Any]) -> xr.Dataset:
+    """`finetuned_accuracy` [part] of the network without a set of heads, trained a little more: a point of the sweep.
+
+    Arguments:
+        subset: which heads are gone, as a number.
+        config: the record of a `PruningConfig`, and the digest of its network.
+    """
+    settings = config_of(PruningConfig, {name: value for name, value in config.items() if name != "digest"})
+    inputs = pruning_inputs(settings)
+    if inputs.network.digest != config["digest"]:
+        raise fail(
+            "network", f"one with digest {inputs.network.digest}", f"{config['digest']}, as the sweep began with"
+        )
+    smaller = inputs.network.without(removed_heads(inputs.heads, subset))
+    batch = settings.finetuning_batch
+    trained = train_network(
+        smaller.arch,
+        lambda number: inputs.tasks["fine-tuning"].batch(number, batch),
+        sequences(settings, "validation", min(512, settings.validation_sequences)),
+        settings=settings.settings(),
+        key=settings.seed,
+        start=smaller,
+        progress=inside.get(),
+    )
+    found = []
+    for name in MEASURED:
+        found.append(trained.network.accuracy(*sequences(settings, name, settings.finetuned_sequences)))
+    return xr.Dataset({"finetuned_accuracy": ("part", found)}, {"part": list(MEASURED)})
+
+
+def _codes_to_finetune(config: PruningConfig, orders: xr.Dataset) -> list[int]:
+    """The whole network as the control, and what the orders pass through at the numbers of heads asked for."""
+    counts = [count for count in config.finetuned_removed if count in orders.removed.values]
+    if not counts:
+        return []
+    named = orders.order_code.sel(order=list(config.finetuned_orders), removed=counts).values
+    random = orders.random_code[: config.finetuned_random].sel(removed=counts).values
+    return [0, *sorted({int(code) for code in (*named.ravel(), *random.ravel())} - {0})]
+
+
+class Pruning(Study):
+    """Heads pruned from a trained network: every set of heads measured, scores that rank them, and fine-tuning.
+
+    Its Dataset has `accuracy` [part, subset] of every set of heads that leaves one in each layer, on validation, test,
+    fashion-mnist and mnist sequences; `finetuned_accuracy` in the same form, nan where it was not asked for; a subset
+    is a number whose bit i says that head i is gone. `score` [score_name, head]. `order_code` [order, removed] and
+    `random_code` [random, removed], the subsets that the orders pass through. `grid_accuracy` [width, temperature] of
+    the theory on validation sequences, its choice in the attributes.
+    """
+
+    name, title, config, point = "pruning", "Pruning", PruningConfig, finetuned_network
+    folder = ""
+    long_names: ClassVar = {
+        "accuracy": "accuracy of the network without the heads, layers rescaled",
+        "finetuned_accuracy": "accuracy of the network without the heads, fine-tuned",
+        "score": "score of the head",
+        "grid_accuracy": "accuracy of the theory on validation sequences",
+        "grid_converged": "whether the theory's solver reached its tolerance",
+        "order_code": "heads gone, as bits",
+        "random_code": "heads gone in random orders, as bits",
+    }
+
+    def data(
+        self,
+        config: PruningConfig,
+        *,
+        folder: str | Path | None = None,
+        executor: Executor = HERE,
+        progress: Progress | None = None,
+    ) -> xr.Dataset:
+        """The numbers of the experiment; the executor is where pruned networks are fine-tuned (see `Study.data`)."""
+        report = progress or silent
+        report(0, 1, "network and images")
+        inputs = pruning_inputs(config)
+        where = None if folder is None else Path(folder)
+
+        def kept(name: str, apart_from: tuple[str, ...], compute: Callable[[], xr.Dataset]) -> xr.Dataset:
+            if where is None:
+                return compute()
+            # The file that a config names may come to hold another network.
+            mark = f"{store.fingerprint(config, apart_from=apart_from)}-{inputs.network.digest}"
+            found = store.load(where / f"{name}.nc", mark)
+            if found is None:
+                found = compute()
+                store.save(found, where / f"{name}.nc", mark)
+            return found
+
+        free = (*_OF_FINETUNING, *_OF_ORDERS)
+        subsets = kept("subsets", free, lambda: subset_data(config, inputs, report))
+        scores = kept("scores", free, lambda: score_data(config, inputs, report))
+        orders = order_codes(config, inputs, scores, subsets)
+        codes = _codes_to_finetune(config, orders)
+        parts = [subsets, scores.drop_attrs(deep=False)]
+        if codes:
+            finetuned = swept(
+                finetuned_network,
+                {"subset": codes},
+                None if where is None else where / "finetuned",
+                config=record_of(config, **_SAME) | {"digest": inputs.network.digest},
+                executor=executor,
+                progress=report,
+            )
+            parts.append(finetuned.reindex(subset=subsets.subset.values, part=subsets.part.values))
+        if config.rescored:
+            codes_again = kept("rescored", free, lambda: rescored_data(config, inputs, scores, report)).rescored
+            both = np.concatenate([orders.order_code, codes_again])
+            names = [*orders.order.values.tolist(), *codes_again.order.values.tolist()]
+            orders = orders.drop_vars(["order_code", "order"]).assign_coords(order=names)
+            orders["order_code"] = (("order", "removed"), both)
+        whole = xr.merge([*parts, orders], combine_attrs="drop", join="exact")
+        if "finetuned_accuracy" not in whole:
+            whole["finetuned_accuracy"] = xr.full_like(whole.accuracy, np.nan)
+        whole = whole.assign_attrs(scores.attrs, heads=list(inputs.network.arch.heads))
+        return self.described(whole, config)
+
+    def figures(self, dataset: xr.Dataset, config: PruningConfig) -> dict[str, Any]:
+        """Scores against what is lost, and accuracies as heads go."""
+        from . import figures as drawn
+
+        found = {"scores": drawn.draw_scores(dataset, config), "curves": drawn.draw_curves(dataset, config)}
+        tuned = dataset.finetuned_accuracy.notnull().any()
+        return found | ({"finetuned": drawn.draw_finetuned(dataset, config)} if tuned else {})
+
+    def tables(self, dataset: xr.Dataset, config: PruningConfig) -> dict[str, list[list[Any]]]:
+        """Heads one by one, and all curves."""
+        return {"heads": numbers.head_table(dataset, config), "curves": numbers.curve_table(dataset, config)}
+
+    def values(self, dataset: xr.Dataset, config: PruningConfig) -> dict[str, Any]:
+        """Correlations of scores and losses, and curves beside random orders."""
+        from ...figures.pruning import ORDER_LABELS
+
+        drops, published = single_drops(dataset), numbers.PUBLISHED_SINGLE
+        curves = {part: numbers.order_curves(dataset, part, config.measured_on(part)) for part in MEASURED}
+        finetuned = numbers.finetuned_curves(dataset, "test", config)
+        tuned = 100 * dataset.finetuned_accuracy.sel(subset=0)
+        return {
+            "layers": np.atleast_1d(dataset.attrs["heads"]).tolist(),
+            "score_names": [numbers.SCORE_NAMES[name] for name in SCORES],
+            "head_rows": numbers.head_rows(dataset, config),
+            "correlations": {
+                numbers.SCORE_NAMES[name]: rank_correlation(dataset.score.sel(score_name=name).values, drops)
+                for name in SCORES
+            },
+            "published": rank_correlation(range(len(published)), [-accuracy for accuracy in published]),
+            "curves": {
+                numbers.TITLES[part]: (*numbers.curve_rows(one, ORDER_LABELS), numbers.verdicts(one))
+                for part, one in curves.items()
+            },
+            "control": {numbers.TITLES[part]: float(tuned.sel(part=part)) for part in MEASURED},
+            "finetuned": numbers.curve_rows(finetuned, ORDER_LABELS),
+        }
+
+
+STUDY = Pruning()
+run_pruning, pruning_data = STUDY.run, STUDY.data

@@ -1,0 +1,64 @@
+"""Figures of the pruning experiment: its Dataset in, one matplotlib Figure each out."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+
+from ... import figures
+from ...figures import styled
+from ...learning.scores import head_of
+from ..words import fixed, general
+from .config import MEASURED, SCORES, PruningConfig
+from .numbers import SCORE_NAMES, TITLES, binomial_error, order_curves, rank_correlation, single_drops
+
+_AXES = {"evidence": "log evidence lost", "gradient": "|slope of the loss|"}
+
+
+@styled
+def draw_scores(dataset: xr.Dataset, config: PruningConfig) -> Figure:
+    """The accuracy lost without each head against each of its scores."""
+    figure, axes = figures.figure_grid(2, 2, size=(4.6, 3.7))
+    drops = single_drops(dataset)
+    accuracy = float(dataset.accuracy.sel(part="test", subset=0)) - drops / 100
+    errors = 100 * binomial_error(accuracy, config.test_sequences)
+    names = dataset["head"].values.tolist()
+    layers = [head_of(name)[0] for name in names]
+    for number, (ax, name) in enumerate(zip(axes.ravel(), SCORES, strict=True)):
+        scores = dataset.score.sel(score_name=name).values
+        figures.score_against_drop(scores, drops, ax, layers=layers, names=names, errors=errors, legend=number == 0)
+        found = rank_correlation(scores, drops)
+        ax.set_title(f"{SCORE_NAMES[name]}\nρ = {fixed(found.value, 2)}, p = {general(found.chance, 2)}")
+        ax.set_xlabel(_AXES.get(name, "score of the head"))
+    return figure
+
+
+@styled
+def draw_curves(dataset: xr.Dataset, config: PruningConfig) -> Figure:
+    """Accuracy as heads go, layers rescaled and nothing trained, on each part."""
+    return _panels({part: order_curves(dataset, part, config.measured_on(part)) for part in MEASURED})
+
+
+@styled
+def draw_finetuned(dataset: xr.Dataset, config: PruningConfig) -> Figure:
+    """Accuracy as heads go, every network fine-tuned, on each part."""
+    curves = {
+        part: order_curves(dataset, part, config.finetuned_sequences, finetuned=config.finetuned_random)
+        for part in MEASURED
+    }
+    return _panels({part: one.isel(removed=one.accuracy.notnull().any("order")) for part, one in curves.items()})
+
+
+def _panels(curves: dict[str, xr.Dataset]) -> Figure:
+    figure, axes = figures.figure_grid(1, len(curves), size=(4.3, 4.6))
+    lowest = min(float(one.accuracy.min()) for one in curves.values())
+    highest = max(float(one.accuracy.max()) for one in curves.values())
+    for ax, (part, one) in zip(axes[0], curves.items(), strict=True):
+        figures.pruning_curves(one, ax, legend=False)
+        ax.axhline(50, color=figures.PALETTE["grey"], linewidth=0.8, linestyle=":", zorder=0)
+        ax.set_title(TITLES[part])
+        ax.set_ylim(min(100 * lowest, 49) - 2, np.ceil(100 * highest) + 2)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
