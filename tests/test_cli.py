@@ -196,6 +196,7 @@ class Fake:
     name: str = "fake"
     summary: str = "nothing at all"
     quick_time: str = "no time"
+    module: str = "fake"
 
     def run(self, out: Path, *, quick, seed, train, executor, progress):
         progress(0, 2, "first half")

@@ -88,7 +88,7 @@ def reproduce(
             stop(f"experiment: got {name!r}; expected one of {', '.join(EXPERIMENTS)}", BAD_INPUT)
         nonnegative_integer("seed", seed)
         folder_for_results(folder)
-        refuse_foreign(folder / f"{name.replace('-', '_')}.html", mark=PAGE_MARK)
+        refuse_foreign(folder / f"{EXPERIMENTS[name].module}.html", mark=PAGE_MARK)
         with console_progress(messages) as progress:
             where = Executor(executor, workers, cluster)
             given = {"quick": quick, "seed": seed, "train": train, "executor": where, "progress": progress}

@@ -87,6 +87,7 @@ def started(monkeypatch) -> list[tuple]:
 def test_registered_at_both_sizes(tmp_path, started, name, quick):
     entry = EXPERIMENTS[name]
     assert entry.name == name and entry.summary and entry.quick_time
+    assert study_of(name).name == entry.module  # the page that the command looks for before it starts
     with console_progress() as progress:
         assert entry.run(str(tmp_path), quick=quick, seed=3, progress=progress) == tmp_path / "page"
     assert started == [(SIZES[name][not quick], tmp_path, Executor())]
