@@ -191,7 +191,7 @@ def test_work_that_takes_long_shows_how_far_it_is_and_can_be_stopped(monkeypatch
     monkeypatch.setattr("thermoformer.app._learning_numbers.SLICE", 1.0)
     monkeypatch.setattr(learning_page, "SLICE", 0.0)
     pace, address, places = learning_page.Pace(), Address(), learning_page.cards_of_page()
-    values = learning_page.controls(LearningChoice(train=25, layers=("good+random", "uniform"))).value
+    values = learning_page.controls(LearningChoice(train=25, layers=("good+random",))).value
     found = learning_page.answer(values, (), pace, address)
     assert "test accuracy" not in found.top.text and "solving width by width" in found.top.text
     assert drawn(found, pace, places) == [] and pace.waits
@@ -213,7 +213,7 @@ def test_work_that_takes_long_shows_how_far_it_is_and_can_be_stopped(monkeypatch
 def test_a_new_size_is_announced(monkeypatch):
     monkeypatch.setattr("thermoformer.app._learning_numbers._compiled", set())
     pace, address = learning_page.Pace(), Address()
-    values = learning_page.controls(LearningChoice(train=25, layers=("good+random", "uniform"))).value
+    values = learning_page.controls(LearningChoice(train=25, layers=("good+random",))).value
     assert "compiling a program" in learning_page.notice(values, (), pace, address).text
     learning_page.answer(values, (), pace, address)
     assert learning_page.notice(values, (), pace, address) is None
@@ -230,7 +230,7 @@ def test_a_new_size_is_announced(monkeypatch):
 def test_numbers_and_the_solution_come_before_the_curve(monkeypatch):
     monkeypatch.setattr(learning_page, "SLICE", 60.0)
     pace, address, places = learning_page.Pace(), Address(), learning_page.cards_of_page()
-    values = learning_page.controls(LearningChoice(train=25, layers=("good+random", "uniform"), temperature=0.3)).value
+    values = learning_page.controls(LearningChoice(train=25, layers=("good+random",), temperature=0.3)).value
     found = learning_page.answer(values, (), pace, address)
     assert "test accuracy" in found.top.text and "solving" not in found.top.text and not found.work.done
     first, last = drawn(found, pace, places)
