@@ -50,7 +50,6 @@ class Problem(eqx.Module):
         examples: P, the number of examples before rotation.
         rest: |y_⊥|², the part of the labels in directions where the kernel is zero.
         basis: orthonormal basis [feature, feature'] of the reduced feature axis, or None.
-        given: raw ξ and y that it was prepared from, or None if they were traced.
     """
 
     features: Float[Array, "example feature path"]
@@ -61,13 +60,6 @@ class Problem(eqx.Module):
     examples: int = eqx.field(static=True)
     form: str = eqx.field(static=True)
     outputs: int = eqx.field(static=True, default=1)
-    given: tuple[Array, np.ndarray] | None = None
-
-    def holds(self, features: PathFeatures, labels: Any) -> bool:
-        """Whether it was prepared from these very features (JAX arrays do not change) and equal labels."""
-        if self.given is None or traced(self.given, labels):
-            return False
-        return self.given[0] is features.values and np.array_equal(self.given[1], labels)
 
     @property
     def observations(self) -> int:
@@ -139,9 +131,7 @@ def prepare(
     rotate = form == "dual" and width * paths < examples
     inner = choose_form(width * paths if rotate else examples, paths, width, arch.outputs) if form == "dual" else form
     scale, y = feature_scales(arch, features.values.shape[2]), labels.reshape(examples, arch.outputs)
-    problem = _prepared(features.values, y, scale, basis, rotate=rotate, pairs=inner == "pairs", form=form)
-    # A copy, since users may change their labels.
-    return problem if traced(problem) else replace(problem, given=(features.values, labels.copy()))
+    return _prepared(features.values, y, scale, basis, rotate=rotate, pairs=inner == "pairs", form=form)
 
 
 def feature_scales(arch: Architecture, token_width: int) -> Any:

@@ -84,6 +84,7 @@ class Solution(Predictor):
         converged: whether a minimum was found; stats: how.
         vector: whitened coordinates, zero in the limit of infinite width.
         curvature: for a search from here: the Hessian of S, or the memory of limited-memory BFGS, or None.
+        given: raw ξ and y that `solve` prepared the training data from; None if they were traced.
     """
 
     order_parameters: tuple[np.ndarray, ...]
@@ -95,6 +96,7 @@ class Solution(Predictor):
     stats: Stats
     vector: np.ndarray
     curvature: Any = None
+    given: Any = None
 
     @property
     def infinite_width(self) -> bool:
@@ -202,6 +204,8 @@ def solve(
     else:
         problem = start.problem
     solution = search(arch, problem, temperature, first, method, tolerance, max_steps)
+    if not traced(solution):
+        solution = replace(solution, given=(features.values, y.copy()))  # a copy, since users may change their labels
     converged = traced(solution) or solution.converged
     if throw and not converged:
         raise ConvergenceError(reason_for(solution, tolerance))
@@ -296,10 +300,11 @@ def _checked_start(arch: Architecture, start: Any) -> Solution:
 def _same_problem(
     start: Solution, arch: Architecture, features: PathFeatures, labels: Any, form: str, temperature: Any
 ) -> bool:
-    """Whether the data that a solution was found on are these, prepared as they would be now."""
-    if traced(temperature) or temperature == 0 or form not in ("auto", start.problem.form):
+    """Whether a solution was found on these very features (JAX arrays do not change), prepared as they would be now."""
+    if start.given is None or traced(temperature, start.given, labels) or temperature == 0:
         return False
-    return start.architecture.variances[0] == arch.variances[0] and start.problem.holds(features, labels)
+    same = start.given[0] is features.values and np.array_equal(start.given[1], labels)
+    return same and form in ("auto", start.problem.form) and start.architecture.variances[0] == arch.variances[0]
 
 
 def _with_fallback(solution: Solution, tolerance: float, max_steps: int) -> Solution:
