@@ -14,8 +14,8 @@ from jaxtyping import install_import_hook
 
 from thermoformer._programs import keep_programs
 
-# Imports and JAX make many small objects that live on. With Python's own threshold of 700 objects the search for garbage
-# takes about a quarter of the time until the tests are collected, and a tenth of that of the tests.
+# Imports and JAX make many small objects that live on. With Python's own threshold of 700 objects the search for
+# garbage takes about a quarter of the time until the tests are collected, and a tenth of that of the tests.
 gc.set_threshold(20_000, 20, 20)
 # Figures are drawn to files; a test machine has no screen.
 os.environ.setdefault("MPLBACKEND", "Agg")
