@@ -519,9 +519,10 @@ def test_an_orbit_replaces_an_orbit_and_nothing_else(tmp_path):
 )
 def test_foreign_results_in_a_folder_are_not_replaced(fake, tmp_path, command, name):
     fake()
-    (tmp_path / name).write_text("precious")
+    precious = '<p class="lead">precious</p>'  # a common class of other pages too
+    (tmp_path / name).write_text(precious)
     result = run(*command, "--out", tmp_path)
-    assert result.exit_code == 2 and (tmp_path / name).read_text() == "precious"
+    assert result.exit_code == 2 and (tmp_path / name).read_text() == precious
     assert result.stderr == (
         f"out: got {tmp_path / name}, a file that thermoformer did not write; expected another name, or no file there\n"
     )

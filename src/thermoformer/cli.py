@@ -30,8 +30,8 @@ from ._terminal import (
 )
 from ._validation import fail, nonnegative_integer
 
-# What every page of an experiment holds; those of earlier versions do not name thermoformer.
-PAGE_MARK = b'<p class="lead">'
+# A rule of the style sheet that every page of an experiment has; those of earlier versions do not name thermoformer.
+PAGE_MARK = b"p.lead { font-size: 1.1em; color: #444; }"
 
 app = typer.Typer(
     add_completion=False,

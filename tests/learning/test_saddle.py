@@ -277,6 +277,16 @@ def test_near_and_far_starts_lead_to_the_minimum(method):
         assert width == 4 or warm.stats.evaluations <= cold.stats.evaluations / (2 if method == "newton" else 1)
 
 
+@pytest.mark.parametrize("first", ["newton", "limited-memory"])
+def test_a_start_may_come_from_the_other_minimiser_and_hold_numpy_arrays(first):
+    arch, features, labels = small_problem()
+    start = solve(arch, features, labels, temperature=0.1, method=first)
+    copied = jax.tree.map(lambda leaf: np.asarray(leaf) if hasattr(leaf, "ndim") else leaf, start)
+    for method in ("newton", "limited-memory"):
+        found = solve(arch, features, labels, temperature=0.1, method=method, start=copied)
+        np.testing.assert_allclose(found.order_parameter, start.order_parameter, atol=1e-6)
+
+
 def test_a_start_lends_its_data_only_if_they_are_the_same():
     arch, features, labels = small_problem((2, 2))
     start = solve(arch, features, labels, temperature=0.1)

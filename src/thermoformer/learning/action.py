@@ -252,10 +252,8 @@ def follow(action: Action, before: Setting, vector: Any, hessian: Any, tolerance
     Only the entropy depends on the widths: the first step needs no gradient, since that of the energy at the old
     minimum is known. The last step is not evaluated if it will reach the tolerance; `minimise` will do that.
     """
-    vector, (_, old_slope, old_curvature) = (
-        jnp.asarray(vector),
-        replace(action, setting=before).entropy_derivatives(vector),
-    )
+    vector = jnp.asarray(vector)
+    _, old_slope, old_curvature = replace(action, setting=before).entropy_derivatives(vector)
     _, slope, curvature = action.entropy_derivatives(vector)
     slope_of, goal = jax.grad(action.reachable), tolerance * action.scale
 

@@ -276,10 +276,10 @@ def search(
     if isinstance(start, Solution):
         vector = start.vector
         if not traced(vector, temperature, problem.labels) and start.converged:
-            exact = isinstance(start.curvature, jax.Array)
+            exact = hasattr(start.curvature, "ndim")  # a Hessian, of JAX or NumPy
             if first != "newton":
                 memory = None if exact else start.curvature
-            elif exact and max_steps > 1:
+            elif exact and max_steps > 1:  # the last step is Newton's
                 before, steps = Setting.of(start.architecture, start.temperature), min(FOLLOWING, max_steps - 1)
                 vector = follow(action, before, vector, start.curvature, tolerance, steps)
     found = _found(action, vector, memory, tolerance, max_steps, first)

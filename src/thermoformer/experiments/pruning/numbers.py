@@ -28,7 +28,7 @@ SCORE_NAMES = {
 
 # Accuracies in percent without one head, in ascending score (experiments §2), of the published network.
 PUBLISHED_SINGLE = (81.8, 83.0, 79.5, 75.4, 76.0, 76.5, 74.3, 74.9)
-# Up to this many heads every permutation is counted; beyond it, so many random ones.
+# Up to this many heads every permutation is counted; beyond it, this many random ones.
 _EXACT_UP_TO = 8
 _PERMUTATIONS = 20_000
 
