@@ -156,7 +156,7 @@ def test_classes_without_examples_are_possible():
         (lambda: LinearProbe().fit(np.ones((2, 2)), [0, 0]), "labels: got one class only; expected two"),
         (lambda: LinearProbe().fit(np.ones((2, 2)), [0]), "labels: got 1 labels; expected 2, one per example"),
         (lambda: LinearProbe().fit(np.ones((2, 2)), [0.0, 1.0]), "labels: got float64"),
-        (lambda: LinearProbe().fit(np.ones((2, 2)), [0, 3], classes=2), "labels: got a label 3; expected labels below"),
+        (lambda: LinearProbe().fit(np.ones((2, 2)), [0, 3], classes=2), "labels: got 0 to 3; expected 0 to 1"),
         (lambda: LinearProbe().fit(np.full((2, 2), np.nan), [0, 1]), "features: got 4 NaN"),
         (lambda: LinearProbe("auto").fit(np.eye(3), [0, 1, 1]), "features: got 3 examples; expected at least 5"),
         (

@@ -25,7 +25,7 @@ from thermoformer.transformers import (  # noqa: E402
     score_heads,
 )
 from thermoformer.transformers.goals import Expansion  # noqa: E402
-from thermoformer.transformers.orders import greedy  # noqa: E402
+from thermoformer.transformers.scores import greedy  # noqa: E402
 
 
 def labelled(count: int = 24, classes: int = 2, seed: int = 0) -> Examples:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +18,11 @@ from ..learning.scores import head_name, head_of
 from .data import Examples
 from .families import Head, adapter_for
 from .goals import goal_for
-from .judge import judged
+from .judge import judged, measured_speed
 from .masks import head_masks
-from .orders import removal_order
 from .pretrained import read_json
 from .probe import PENALTY
-from .scores import METHODS
-from .speed import measured_speed
+from .scores import METHODS, removal_order
 from .surgery import prune_heads
 
 if TYPE_CHECKING:
@@ -112,9 +109,27 @@ def pruning_curve(
     axis = [str(penalty) for penalty in penalties] if wanted == "probe" else [""]
     settings = [counts, len(test), within_layers, wanted, readout, axis, examples, batch]
     points = _Points(keep, [*settings, digest(model), digest_of(data), digest_of(test)] if keep else [])
-    ordering = {"goal": wanted, "count": counts[-1], "within_layers": within_layers, **options}
-    judging = {"goal": wanted, "penalties": penalties, **options}
-    study = _Study(model, data, examples, test, judging, ordering, points)
+    options["goal"] = wanted
+
+    def order_of(name: str, seed: int) -> list[Head]:
+        """The heads that a rule removes, in order."""
+        method, every = rules[name]
+
+        def found() -> list[Head]:
+            some, ordering = draw(data, examples, seed), {"count": counts[-1], "within_layers": within_layers}
+            return removal_order(model, some, method, every=every, seed=seed, progress=False, **ordering, **options)
+
+        return [(layer, head) for layer, head in points(f"{name} order", seed, (2,), found)]
+
+    def value_of(name: str, seed: int, removed: list[Head]) -> list[float]:
+        """How well the model does without some heads [penalty]."""
+
+        def found() -> list[float]:
+            with head_masks(model, removed):
+                return judged(model, draw(data, examples, seed), test, penalties=penalties, **options).tolist()
+
+        return points(name, seed, (), found)
+
     values = np.full((len(axis), len(rules), len(draws), len(counts) + 1), np.nan)
     orders = np.full((len(rules), len(draws), counts[-1]), "", dtype=object)
     with shown_progress(progress) as report:
@@ -122,47 +137,44 @@ def pruning_curve(
         for place, seed in enumerate(draws):
             done = place * (len(rules) + 1)
             report(done, total, f"draw {seed}: all heads")
-            values[:, :, place, 0] = study.value("whole", seed, [])[:, None]
-            for row, (name, rule) in enumerate(rules.items()):
+            values[:, :, place, 0] = np.array(value_of("whole", seed, []))[:, None]
+            for row, name in enumerate(rules):
                 report(done + row + 1, total, f"draw {seed}: {name}")
-                removed = study.order(name, rule, seed)
+                removed = order_of(name, seed)
                 orders[row, place] = [head_name(head) for head in removed]
                 for column, count in enumerate(counts):
-                    values[:, row, place, column + 1] = study.value(f"{name} {count}", seed, removed[:count])
+                    values[:, row, place, column + 1] = value_of(f"{name} {count}", seed, removed[:count])
         report(total, total, "done")
     first = [head_of(name) for name in orders[0, 0]]
     # One at a time, since a model may be large; only a race wants them all.
     parameters = [prune_heads(model, first[:count]).num_parameters() for count in (0, *counts)]
-    speeds = {}
+    data_vars: dict[str, Any] = {
+        "value": (("penalty", "rule", "seed", "removed"), values, {"long_name": MEASURES[wanted]}),
+        "order": (("rule", "seed", "step"), orders.astype(str)),
+        "parameters": ("removed", parameters, {"long_name": "parameters"}),
+    }
     if speed:
         cut = {str(count): prune_heads(model, first[:count]) for count in (0, *counts)}
-        found = measured_speed(cut, draw(test, TIMED, draws[0]), batch=batch, device=device)
-        speeds = {"examples_per_second": ("removed", list(found.values()), {"long_name": "examples per second"})}
+        speeds = measured_speed(cut, draw(test, TIMED, draws[0]), batch=batch, device=device)
+        data_vars["examples_per_second"] = ("removed", list(speeds.values()), {"long_name": "examples per second"})
     # Not called "method": `sel(method=...)` means something else to xarray, and would select nothing without a word.
-    dataset = xarray.Dataset(
-        {
-            "value": (("penalty", "rule", "seed", "removed"), values, {"long_name": MEASURES[wanted]}),
-            "order": (("rule", "seed", "step"), orders.astype(str)),
-            "parameters": ("removed", parameters, {"long_name": "parameters"}),
-            **speeds,
-        },
-        coords={
-            "penalty": axis,
-            "rule": list(rules),
-            "seed": draws,
-            "removed": [0, *counts],
-            "fraction": ("removed", np.array([0, *counts]) / len(heads)),
-        },
-        attrs={
-            "measure": MEASURES[wanted],
-            "goal": wanted,
-            "heads": len(heads),
-            "model": type(model).__name__,
-            "examples": min(examples, len(data)),
-            "test_examples": len(test),
-            "within_layers": int(within_layers),
-        },
-    )
+    coords = {
+        "penalty": axis,
+        "rule": list(rules),
+        "seed": draws,
+        "removed": [0, *counts],
+        "fraction": ("removed", np.array([0, *counts]) / len(heads)),
+    }
+    attrs = {
+        "measure": MEASURES[wanted],
+        "goal": wanted,
+        "heads": len(heads),
+        "model": type(model).__name__,
+        "examples": min(examples, len(data)),
+        "test_examples": len(test),
+        "within_layers": int(within_layers),
+    }
+    dataset = xarray.Dataset(data_vars, coords, attrs)
     return dataset if wanted == "probe" else dataset.squeeze("penalty", drop=True)
 
 
@@ -189,38 +201,6 @@ def digest_of(examples: Examples) -> str:
             found.update(np.asarray(row).tobytes())
     found.update(b"" if examples.labels is None else examples.labels.tobytes())
     return found.hexdigest()
-
-
-@dataclass(frozen=True, eq=False)
-class _Study:
-    """One model on many draws of the data: orders and values, each computed once."""
-
-    model: Any
-    data: Examples
-    examples: int
-    test: Examples
-    judging: dict[str, Any]
-    ordering: dict[str, Any]
-    points: _Points
-
-    def value(self, name: str, seed: int, removed: list[Head]) -> np.ndarray:
-        """How well the model does without some heads [penalty]."""
-
-        def found() -> list[float]:
-            with head_masks(self.model, removed):
-                return judged(self.model, draw(self.data, self.examples, seed), self.test, **self.judging).tolist()
-
-        return np.array(self.points(name, seed, (), found))
-
-    def order(self, name: str, rule: tuple[str, int | None], seed: int) -> list[Head]:
-        """The heads that a rule removes, in order."""
-        method, every = rule
-
-        def ordered() -> list[Head]:
-            some = draw(self.data, self.examples, seed)
-            return removal_order(self.model, some, method, every=every, seed=seed, progress=False, **self.ordering)
-
-        return [(int(layer), int(head)) for layer, head in self.points(f"{name} order", seed, (2,), ordered)]
 
 
 class _Points:

@@ -71,9 +71,9 @@ class Examples:
         empty = [place for place, row in enumerate(inputs["input_ids"]) if not len(row)]
         if empty:
             raise fail(f"texts[{empty[0]}]", f"{texts[empty[0]][:40]!r}, which has no tokens", "at least one token")
-        found, count = _labels(labels, len(texts), classes)
-        kind = "language" if found is None else "labelled"
-        return cls(inputs, found, count, kind, _padding(tokenizer))
+        if labels is None:
+            return cls(inputs, None, 0, "language", _padding(tokenizer))
+        return cls(inputs, *checked_labels(labels, len(texts), classes), "labelled", _padding(tokenizer))
 
     @classmethod
     def from_tokens(cls, tokens: Any) -> Examples:
@@ -82,7 +82,7 @@ class Examples:
         Arguments:
             tokens: whole numbers [sequence, token], two tokens or more.
         """
-        array = tokens.detach().cpu().numpy() if isinstance(tokens, torch.Tensor) else np.asarray(tokens)
+        array = _numpy(tokens)
         if array.ndim != 2 or array.dtype.kind not in "iu":
             raise fail("tokens", f"{array.dtype} of shape {array.shape}", "whole numbers [sequence, token]")
         if not len(array) or array.shape[1] < 2:
@@ -131,15 +131,14 @@ class Examples:
             >>> len(images), images.classes, next(images.batches())[1]["pixel_values"].shape
             (3, 3, torch.Size([3, 1, 8, 8]))
         """
-        pixels = pixel_values.detach().cpu().numpy() if isinstance(pixel_values, torch.Tensor) else pixel_values
-        array = np.asarray(pixels)
+        array = _numpy(pixel_values)
         if array.ndim != 4 or array.dtype.kind not in "fiu":
             got = f"{array.dtype} of shape {array.shape}"
             raise fail("pixel_values", got, "numbers [example, channel, row, column]")
         if not array.size or not np.isfinite(array).all():
             got = "NaN or infinite entries" if array.size else f"shape {array.shape}"
             raise fail("pixel_values", got, "at least one image of finite numbers")
-        found, count = _labels(labels, len(array), classes)
+        found, count = (None, 0) if labels is None else checked_labels(labels, len(array), classes)
         return cls({"pixel_values": array.astype(np.float32)}, found, count, "labelled")
 
     def __len__(self) -> int:
@@ -209,11 +208,9 @@ class Examples:
         return batch
 
 
-def _labels(labels: Any, count: int, classes: int | None) -> tuple[np.ndarray | None, int]:
-    """Labels that fit the examples, and how many classes they have."""
-    if labels is None:
-        return None, 0
-    array = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+def checked_labels(labels: Any, count: int, classes: int | None = None) -> tuple[np.ndarray, int]:
+    """Labels of `count` examples, int64 [example], and how many classes they have."""
+    array = _numpy(labels)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise fail("labels", f"{array.dtype} of shape {array.shape}", "whole numbers [example]")
     if len(array) != count:
@@ -222,6 +219,10 @@ def _labels(labels: Any, count: int, classes: int | None) -> tuple[np.ndarray | 
     if array.min() < 0 or array.max() >= most:
         raise fail("labels", f"{array.min()} to {array.max()}", f"0 to {most - 1}")
     return array.astype(np.int64), most
+
+
+def _numpy(value: Any) -> np.ndarray:
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
 
 
 def _padding(tokenizer: Any) -> int:

@@ -8,7 +8,8 @@ import numpy as np
 import scipy.optimize
 import scipy.special
 
-from .._validation import fail, one_of, positive_integer, positive_number, real_array
+from .._validation import fail, one_of, positive_number, real_array
+from .data import checked_labels
 
 # A standard normal prior of the weights: what other libraries call a strength C of 1.
 PENALTY = "unit"
@@ -64,10 +65,7 @@ class LinearProbe:
             classes: how many there are; where absent, one more than the largest label.
         """
         x = real_array("features", features, ("example", "feature"))
-        y = _whole_labels(labels, len(x))
-        count = int(y.max()) + 1 if classes is None else positive_integer("classes", classes)
-        if y.max() >= count:
-            raise fail("labels", f"a label {y.max()}", f"labels below {count}, the classes")
+        y, count = checked_labels(labels, len(x), classes)
         if len(np.unique(y)) < 2:
             raise fail("labels", "one class only", "two classes or more to tell apart")
         if self._given == "auto":
@@ -94,7 +92,7 @@ class LinearProbe:
             labels: whole numbers [example].
         """
         found = self.predict(features)
-        return float((found == _whole_labels(labels, len(found))).mean())
+        return float((found == checked_labels(labels, len(found))[0]).mean())
 
     def loss(self, features: Any, labels: Any) -> float:
         """The mean cross-entropy of examples.
@@ -104,7 +102,7 @@ class LinearProbe:
             labels: whole numbers [example].
         """
         x, weights = self._standardised(features)
-        return _log_loss(x, _whole_labels(labels, len(x)), weights)
+        return _log_loss(x, checked_labels(labels, len(x))[0], weights)
 
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
         """The probe on features as they come: logits = features @ matrix + offset, [feature, class] and [class]."""
@@ -120,15 +118,6 @@ class LinearProbe:
         if x.shape[1] != len(self._centre):
             raise fail("features", f"{x.shape[1]} features", f"{len(self._centre)}, as in fit")
         return (x - self._centre) * self._scale, self._weights
-
-
-def _whole_labels(labels: Any, examples: int) -> np.ndarray:
-    y = np.asarray(labels)
-    if y.ndim != 1 or y.dtype.kind not in "iu" or (y.size and y.min() < 0):
-        raise fail("labels", f"{y.dtype} of shape {y.shape}", "whole numbers [example] from 0")
-    if len(y) != examples:
-        raise fail("labels", f"{len(y)} labels", f"{examples}, one per example")
-    return y.astype(np.int64)
 
 
 def _standard(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

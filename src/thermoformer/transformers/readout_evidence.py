@@ -33,7 +33,7 @@ _ROUNDING = 1e-12
 _LEAST_NOISE = 1e-6
 
 
-def class_targets(labels: Any, device: Any = None) -> torch.Tensor:
+def class_targets(labels: Any) -> torch.Tensor:
     """Labels as the theory wants them: one column per class, centred, of unit variance; one column for two classes.
 
     Arguments:
@@ -49,7 +49,7 @@ def class_targets(labels: Any, device: Any = None) -> torch.Tensor:
     columns = np.eye(len(found))[places]
     if len(found) == 2:
         columns = columns[:, 1:]
-    return torch.from_numpy(standardised(columns)).to(device)
+    return torch.from_numpy(standardised(columns))
 
 
 def standardised(columns: np.ndarray) -> np.ndarray:
@@ -137,15 +137,11 @@ def readout_evidence(features: Any, targets: torch.Tensor) -> ReadoutEvidence:
     values, vectors = values[kept], vectors[:, kept]
     # ‖u_iᵀY‖² of the eigenvectors u_i of K.
     overlaps = ((vectors.T @ (targets if wide else centred.T @ targets)) ** 2).sum(1)
-    overlaps = overlaps if wide else overlaps / values
-    numbers = values.cpu().numpy(), overlaps.cpu().numpy(), float((targets**2).sum()), examples - 1, outputs
-    ratio, temperature, value = _best_ratio(*numbers)
-    if wide:
-        inverse = torch.eye(examples, device=given.device, dtype=torch.float64) + ratio * gram
-        solved = torch.linalg.solve(inverse, centred)
-    else:
-        inverse = torch.eye(len(gram), device=given.device, dtype=torch.float64) + ratio * gram
-        solved = torch.linalg.solve(inverse, centred.T).T
+    overlaps = (overlaps if wide else overlaps / values).cpu().numpy()
+    total = float((targets**2).sum())
+    ratio, temperature, value = _best_ratio(values.cpu().numpy(), overlaps, total, examples - 1, outputs)
+    inverse = torch.eye(len(gram), device=given.device, dtype=torch.float64) + ratio * gram
+    solved = torch.linalg.solve(inverse, centred) if wide else torch.linalg.solve(inverse, centred.T).T
     return ReadoutEvidence(value, ratio * temperature, temperature, centred, size or 1.0, targets, solved)
 
 
