@@ -6,9 +6,12 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import flash_attention_mask
+
+from thermoformer.transformers import Examples
 
 LAYERS, HEADS, HIDDEN, VOCABULARY = 3, 4, 32, 40
 
@@ -82,6 +85,24 @@ def answer(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     if found.ndim == 3 and "attention_mask" in inputs:
         found = found[inputs["attention_mask"].bool()]
     return found
+
+
+def labelled(count: int = 24, classes: int = 2, seed: int = 0) -> Examples:
+    """Texts whose class is told by the tokens in them."""
+    random = np.random.default_rng(seed)
+    labels = random.permutation(np.arange(count) % classes)
+    rows = tuple(random.integers(3 + 6 * label, 9 + 6 * label, random.integers(3, 8)) for label in labels)
+    return Examples({"input_ids": rows}, labels, classes, "labelled")
+
+
+def images(count: int = 12, classes: int = 2) -> Examples:
+    """Noise that a tiny ViT reads."""
+    return Examples.from_images(np.random.default_rng(0).normal(size=(count, 3, 8, 8)), np.arange(count) % classes)
+
+
+def sequences(count: int = 6, length: int = 9) -> Examples:
+    """Random tokens for a language model."""
+    return Examples.from_tokens(np.random.default_rng(0).integers(3, VOCABULARY, (count, length)))
 
 
 def random_heads(adapter: Any, count: int, seed: int) -> list[tuple[int, int]]:

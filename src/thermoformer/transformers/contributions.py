@@ -136,11 +136,14 @@ class _Reader:
 
     def read(self, batch: Any, readout: str, name: str) -> np.ndarray:
         """Contributions [row, head, feature] of one batch."""
-        inputs = _tensors(batch, self.adapter.model.device, name)
-        positions = inputs.pop(POSITIONS, None) if readout == "positions" else None
-        if readout == "positions" and positions is None:
-            raise fail(name, f"no {POSITIONS!r}", f"{POSITIONS!r} [example, position], for readout 'positions'")
-        inputs = {key: value for key, value in inputs.items() if key not in (POSITIONS, *_FOR_THE_TASK)}
+        if not isinstance(batch, Mapping):
+            raise TypeError(str(fail(name, f"a {type(batch).__name__}", "a dictionary of tensors")))
+        inputs = {key: value for key, value in batch.items() if key not in (POSITIONS, *_FOR_THE_TASK)}
+        for key, value in inputs.items():
+            if not isinstance(value, torch.Tensor):
+                raise TypeError(str(fail(f"{name}[{key!r}]", f"a {type(value).__name__}", "a tensor")))
+        inputs = {key: value.to(self.adapter.model.device) for key, value in inputs.items()}
+        positions = _positions(batch, name) if readout == "positions" else None
         self._pool = _Pool(readout, inputs.get("attention_mask"), positions, name)
         self._sums: dict[int, torch.Tensor] = {}
         self.repetitions[:] = 0
@@ -185,11 +188,6 @@ class _Pool:
             raise fail(f"{name}['attention_mask']", f"shape {tuple(mask.shape)}", "2 axes [example, token]")
         if mask is not None and not bool(mask.bool().any(dim=1).all()):
             raise fail(f"{name}['attention_mask']", "an example without tokens", "a token or more in each")
-        if positions is not None and (
-            positions.ndim != 2 or positions.is_floating_point() or positions.dtype is torch.bool
-        ):
-            got = f"{positions.dtype} of shape {tuple(positions.shape)}"
-            raise fail(f"{name}[{POSITIONS!r}]", got, "integers [example, position]")
 
     def __call__(self, values: torch.Tensor) -> torch.Tensor:
         examples, tokens = values.shape[:2]
@@ -207,20 +205,19 @@ class _Pool:
                 got = f"{len(chosen)} examples with positions up to {int(chosen.max())}, from {int(chosen.min())}"
                 expected = f"{examples} examples with positions from 0 to {tokens - 1}"
                 raise fail(f"{self.name}[{POSITIONS!r}]", got, expected)
-        index = chosen.to(values.device)[..., None].expand(-1, -1, values.shape[-1])
+        index = chosen.to(values.device, torch.int64)[..., None].expand(-1, -1, values.shape[-1])
         return values.gather(1, index).flatten(0, 1).float()
 
 
-def _tensors(batch: Any, device: Any, name: str) -> dict[str, torch.Tensor]:
-    if not isinstance(batch, Mapping):
-        raise TypeError(str(fail(name, f"a {type(batch).__name__}", "a dictionary of tensors")))
-    inputs = dict(batch)
-    if POSITIONS in inputs:
-        try:
-            inputs[POSITIONS] = torch.as_tensor(inputs[POSITIONS])
-        except (TypeError, ValueError) as error:
-            raise fail(f"{name}[{POSITIONS!r}]", f"no table ({error})", "integers [example, position]") from error
-    for key, value in inputs.items():
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(str(fail(f"{name}[{key!r}]", f"a {type(value).__name__}", "a tensor")))
-    return {key: value.to(device) for key, value in inputs.items()}
+def _positions(batch: Mapping[str, Any], name: str) -> torch.Tensor:
+    """The positions that a batch carries [example, position]."""
+    if POSITIONS not in batch:
+        raise fail(name, f"no {POSITIONS!r}", f"{POSITIONS!r} [example, position], for readout 'positions'")
+    name, expected = f"{name}[{POSITIONS!r}]", "integers [example, position]"
+    try:
+        positions = torch.as_tensor(batch[POSITIONS])
+    except (TypeError, ValueError) as error:
+        raise fail(name, f"no table ({error})", expected) from error
+    if positions.ndim != 2 or positions.is_floating_point() or positions.dtype is torch.bool:
+        raise fail(name, f"{positions.dtype} of shape {tuple(positions.shape)}", expected)
+    return positions

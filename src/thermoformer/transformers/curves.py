@@ -28,10 +28,10 @@ from .surgery import prune_heads
 if TYPE_CHECKING:
     import xarray
 
-# Methods that are scored again as heads go, where not said otherwise; the others are used once, as is usual.
+# Methods whose usual form scores the heads left again after every few removals; the others score once.
 AGAIN = ("evidence", "evidence_exact")
 
-# What a comparison shows where nothing else is asked for: ours first, then what others do.
+# What a comparison shows by default: the scores of the theory, then the usual rules.
 COMPARED = (
     "evidence",
     "evidence:once",
@@ -72,20 +72,20 @@ def pruning_curve(
 ) -> xarray.Dataset:
     """Accuracy or perplexity of a model against heads removed, for several methods and draws of the data.
 
-    Every seed draws its examples from the data, without replacement. Heads are scored with them, and a probe learns
-    from them, anew for every set of heads. What is judged is the test set, the same for all.
+    Every seed draws its examples from the data, without replacement. Heads are scored with them, and a probe is fitted
+    to them for every set of heads. All are judged by the same test set.
 
     Arguments:
-        data: what to draw from: a training set. Never the test set.
+        data: what to draw from: a training set, never the test set.
         test: what to judge by.
         methods: as of `score_heads`. A name alone is the usual form: evidence scored again as heads go, the others
             once. ":again" and ":once" behind a name say otherwise.
-        fractions: of the heads, removed.
+        fractions: of the heads that are removed.
         seeds: of the draws.
         examples: in a draw; all where there are fewer.
         within_layers: remove from all layers alike, as in `removal_order`.
         penalties: of the probe, as in `LinearProbe`; judged with each.
-        speed: measure the speed of the models that the parameters are counted of too, as `measured_speed` does.
+        speed: also measure the speed of pruned models, as `measured_speed` does.
         goal, readout, batch, device, progress: as in `score_heads`.
         keep: folder for finished points; a second call goes on from them.
 
@@ -146,7 +146,7 @@ def pruning_curve(
                     values[:, row, place, column + 1] = value_of(f"{name} {count}", seed, removed[:count])
         report(total, total, "done")
     first = [head_of(name) for name in orders[0, 0]]
-    # One at a time, since a model may be large; only a race wants them all.
+    # One at a time, since a model may be large; only the measurement of speed needs all of them.
     parameters = [prune_heads(model, first[:count]).num_parameters() for count in (0, *counts)]
     data_vars: dict[str, Any] = {
         "value": (("penalty", "rule", "seed", "removed"), values, {"long_name": MEASURES[wanted]}),

@@ -25,7 +25,7 @@ class Examples:
         labels: int64 [example], or None.
         classes: how many classes there are; 0 without labels. A subset keeps the number.
         kind: "labelled" where the targets are the labels, "language" where they are the next tokens.
-        padding: the token that fills up short examples; it is masked.
+        padding: the token that short examples are padded with; it is masked.
 
     Example:
         >>> sequences = Examples.from_tokens([[1, 5, 6, 7], [1, 8, 9, 5], [1, 6, 6, 6]])
@@ -51,14 +51,14 @@ class Examples:
     ) -> Examples:
         """Texts as the tokenizer of a model reads them, with its special tokens.
 
-        Where the tokenizer has no token for padding (GPT-2), its end of text fills up, masked.
+        Where the tokenizer has no token for padding (GPT-2), examples are padded with its end of text, masked.
 
         Arguments:
             texts: one str per example.
             labels: whole numbers [example] from 0; without them the targets are the next tokens.
             max_length: tokens of an example at most, the rest is cut off; never more than the tokenizer says that its
                 model reads.
-            classes: how many there are; where absent, one more than the largest label.
+            classes: how many there are; by default one more than the largest label.
         """
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise fail("texts", f"a {type(texts).__name__} of other things", "a sequence of str")
@@ -123,7 +123,7 @@ class Examples:
         Arguments:
             pixel_values: finite numbers [example, channel, row, column].
             labels: whole numbers [example] from 0.
-            classes: how many there are; where absent, one more than the largest label.
+            classes: how many there are; by default one more than the largest label.
 
         Example:
             >>> import numpy as np
@@ -178,7 +178,7 @@ class Examples:
     def batches(
         self, size: int = 64, device: torch.device | str | None = None
     ) -> Iterator[tuple[np.ndarray, dict[str, torch.Tensor]]]:
-        """Batches of examples of like length, the shortest first, filled up on the right.
+        """Batches of examples of similar length, the shortest first, padded on the right.
 
         Arguments:
             size: examples of a batch.
@@ -226,7 +226,7 @@ def _numpy(value: Any) -> np.ndarray:
 
 
 def _padding(tokenizer: Any) -> int:
-    """The token that fills up; the mask hides it, so that the end of text, or any token, does as well."""
+    """The token to pad with; it is masked, so that the end of text, or any token, will do."""
     found = (number for number in (tokenizer.pad_token_id, tokenizer.eos_token_id) if number is not None)
     return next(found, 0)
 

@@ -91,8 +91,8 @@ def load_pruned(folder: str | Path, *, device: Any = None, attention: str | None
     """The model that `save_pruned` wrote, ready to predict.
 
     Arguments:
-        device: where its weights go; the CPU where absent.
-        attention: how attention is computed ("eager", "sdpa", ...); as transformers chooses where absent.
+        device: where its weights go; by default the CPU.
+        attention: how attention is computed ("eager", "sdpa", ...); by default as transformers chooses.
 
     Example:
         >>> load_pruned("nowhere")

@@ -128,7 +128,7 @@ class Goal(ABC):
         return features_of(self.model, inputs, self.readout).double()
 
     def _logits(self, inputs: Inputs) -> torch.Tensor:
-        """What the model's own head says, in float32."""
+        """The logits of the model's own head, in float32."""
         return run(self.model, inputs).logits.float()
 
 
@@ -210,10 +210,10 @@ class ProbeGoal(Goal):
 
 
 class ClassifierGoal(Goal):
-    """A model with a head of its own that names the class.
+    """A classifier with a head of its own.
 
-    The loss is that of the labels. The evidence is of what the whole model says, Σ_c p_c(all heads) ln p_c(mask): it
-    has learned the labels, and what slopes they leave are those of being surer still of the training set.
+    The loss is that of the labels. The evidence is that of the full model's own predictions, Σ_c p_c(all heads)
+    ln p_c(mask): the model has learned the labels, whose slopes would only make it surer of the training set.
     """
 
     name = "classifier"

@@ -26,12 +26,12 @@ def pooled(
     batch: int = 64,
     device: torch.device | str | None = None,
 ) -> np.ndarray:
-    """What a model makes of each example: the last hidden state of its body, read out over the example's tokens.
+    """Features of each example: the last hidden state of the model's body, read out over the tokens of the example.
 
     Arguments:
         readout: the "mean" over the tokens that the attention mask shows, the "first" token or the "last".
         batch: examples at once.
-        device: where to compute; the model is moved there. Where absent, where the model is.
+        device: where to compute; the model is moved there. By default where the model is.
 
     Returns:
         float32 [example, feature].
@@ -67,7 +67,7 @@ def probe_accuracy(
     batch: int = 64,
     device: torch.device | str | None = None,
 ) -> float:
-    """The share of test examples that a `LinearProbe` on the model's pooled features tells right.
+    """The accuracy on test examples of a `LinearProbe` on the model's pooled features.
 
     Arguments:
         train: what the probe learns from.
@@ -90,13 +90,7 @@ def judged(
     batch: int = 64,
     device: torch.device | str | None = None,
 ) -> np.ndarray:
-    """How well a model does at a goal of `goal_for`, one number for every penalty of the probe.
-
-    Arguments:
-        goal: "probe" and "classifier" are judged by accuracy, "language" by perplexity; the last two have one number.
-        train, test, readout, batch, device: as in `probe_accuracy`.
-        penalties: as of `LinearProbe`; the model reads the examples once for all of them.
-    """
+    """The accuracy, or for the goal "language" the perplexity: for a probe one number per penalty, else one number."""
     if goal == "classifier":
         return np.array([own_accuracy(model, test, batch=batch, device=device)])
     if goal == "language":
@@ -109,7 +103,7 @@ def judged(
 
 
 def own_accuracy(model: Any, test: Examples, *, batch: int = 64, device: torch.device | str | None = None) -> float:
-    """The share of test examples that a classifier with a head of its own tells right.
+    """The accuracy of a classifier with a head of its own on test examples.
 
     Arguments:
         model: one of transformers' models for sequence or image classification.
@@ -198,8 +192,8 @@ def generate_stories(
     positive_number("temperature", temperature)
     positive_integer("batch", batch)
     need_causal(model)
-    begin = getattr(getattr(model, "generation_config", None), "bos_token_id", None)
-    begin = getattr(getattr(model, "config", None), "bos_token_id", None) if begin is None else begin
+    ids = [getattr(config, "bos_token_id", None) for config in (model.generation_config, model.config)]
+    begin = next((found for found in ids if found is not None), None)
     if begin is None:
         raise fail("model", f"a {type(model).__name__} without a token for beginnings", "one with a bos_token_id")
     stories = np.full(shape, begin, np.int64)
@@ -231,8 +225,8 @@ def measured_speed(
 ) -> dict[str, float]:
     """Examples per second of each model, forward passes only: the median over repeats.
 
-    The models take turns, so that what else the machine does falls on all of them alike; each runs once unmeasured.
-    Ratios between models of one call are worth more than the numbers themselves.
+    The models take turns, so that other load on the machine affects all of them alike; the first round does not count.
+    Ratios between models of one call are more reliable than the numbers themselves.
 
     Arguments:
         models: by name.

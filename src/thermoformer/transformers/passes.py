@@ -53,7 +53,7 @@ def evaluating(model: Any) -> Iterator[None]:
 
 @contextmanager
 def padded_with(model: Any, examples: Examples) -> Iterator[None]:
-    """The model told which token fills up: decoders look for the last other token, and classify that."""
+    """The model configured with the padding of the examples: decoders classify by the last other token."""
     if "input_ids" not in examples.inputs:
         yield
         return
@@ -96,7 +96,7 @@ def need_causal(model: Any) -> None:
 
 
 def check_fits(model: Any, examples: Examples) -> None:
-    """An error where tokens are unknown to the model or positions beyond it: on a GPU both end in a broken process."""
+    """An error where tokens or positions are beyond those of the model: on a GPU either would break the process."""
     wanted = model.base_model.main_input_name
     if wanted not in examples.inputs:
         raise fail("examples", ", ".join(examples.inputs), f"{wanted}, which a {type(model).__name__} reads")

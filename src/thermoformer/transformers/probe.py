@@ -24,13 +24,13 @@ class LinearProbe:
     """Multinomial logistic regression with an L2 penalty, fitted by L-BFGS on all examples at once, in float64.
 
     Minimises mean_i −ln softmax(W x_i + b)[y_i] + (penalty / 2) Σ W² over W and b, with the features x standardised by
-    mean and spread of the training set. The fit starts at zero and holds no chance: equal data give equal probes.
+    mean and spread of the training set. The fit starts at zero and is deterministic.
 
     Arguments:
-        penalty: of the weights; 1 / (C n) in terms of the strength C of other libraries, with n examples. "unit", where
-            absent, is 1 / n, the penalty of a standard normal prior. "auto" chooses among `PENALTIES` by the
-            log-likelihood in five-fold cross-validation on the training set. That is often a stronger penalty, with
-            which noisy features do some points better.
+        penalty: of the weights; 1 / (C n) in terms of the strength C of other libraries, with n examples. The default
+            "unit" is 1 / n, the penalty of a standard normal prior. "auto" chooses among `PENALTIES` by the
+            log-likelihood in five-fold cross-validation on the training set. It often chooses a stronger penalty, which
+            helps with noisy features.
 
     Example:
         >>> import numpy as np
@@ -62,7 +62,7 @@ class LinearProbe:
         Arguments:
             features: [example, feature].
             labels: whole numbers [example] from 0.
-            classes: how many there are; where absent, one more than the largest label.
+            classes: how many there are; by default one more than the largest label.
         """
         x = real_array("features", features, ("example", "feature"))
         y, count = checked_labels(labels, len(x), classes)
@@ -85,7 +85,7 @@ class LinearProbe:
         return _logits(*self._standardised(features)).argmax(1)
 
     def accuracy(self, features: Any, labels: Any) -> float:
-        """The share of examples that are told right.
+        """The share of examples that are classified correctly.
 
         Arguments:
             features: [example, feature].
@@ -121,7 +121,7 @@ class LinearProbe:
 
 
 def _standard(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means of the features and what to multiply by; constant features are left out rather than blown up."""
+    """Means of the features and the factors that scale them to unit spread; 0 for constant features."""
     centre, spread = x.mean(0), x.std(0)
     constant = spread <= _ROUNDING * np.maximum(np.abs(centre), np.finfo(float).tiny)
     return centre, np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, spread))

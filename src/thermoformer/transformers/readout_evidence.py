@@ -23,13 +23,13 @@ import torch
 
 from .._validation import fail
 
-# ρ is looked for among these, then between the neighbours of the best: beyond, labels are all noise or have none.
+# ρ is searched on this grid, then between the neighbours of the best. Beyond it, labels are all noise or have none.
 _RATIOS = np.geomspace(1e-4, 1e8, 61)
 
 # Eigenvalues of K relative to the largest that are rounding: features come in float32.
 _ROUNDING = 1e-12
 
-# Share of the labels' spread that counts as fitted without noise; an evidence without bound would follow.
+# The noise is at least this share of the variance of the labels; the evidence would have no bound otherwise.
 _LEAST_NOISE = 1e-6
 
 

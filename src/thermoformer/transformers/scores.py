@@ -32,7 +32,7 @@ THEORY_WIDTH = 20.0
 THEORY_TEMPERATURE = 0.05
 CODES = 16
 
-# Rounds in which all heads of a model would go, where heads are scored again.
+# Scorings that it takes to remove all heads of a model, where heads are scored again.
 ROUNDS = 12
 # Rules that see neither data nor other heads, so that scoring again changes nothing.
 _UNCHANGED = ("magnitude", "deepest", "shallowest", "random")
@@ -55,8 +55,8 @@ def score_heads(
 
     Methods of the theory:
 
-    - "evidence": the log evidence that the data would lose with the head, from the slope of ln p in its mask; where the
-      model's own readout stays, with the curvature too. Below zero, the data prefer the head gone.
+    - "evidence": the log evidence lost when the head is removed, from the slope of ln p in its mask; for a model with a
+      readout of its own, from the curvature too. A negative score favours removing the head.
     - "evidence_exact": the same with each head removed in turn.
     - "theory": U_ππ of the theory with one path per head, from what the head adds at the readout.
 
@@ -120,10 +120,10 @@ def removal_order(
 
     Arguments:
         method: as in `score_heads`.
-        count: how many heads to remove; all but one where absent.
-        every: removals between scorings: a twelfth of the heads where absent. 0 scores once and for all.
+        count: how many heads to remove; by default all but one.
+        every: removals between scorings; by default a twelfth of the heads. 0 scores only once.
         within_layers: take from all layers alike: no layer is more than one head ahead of another, as far as it has
-            heads. It tells which heads of a layer matter, with depth out of the question.
+            heads. This compares the heads of a layer with each other only.
         goal, readout, seed, batch, device, progress: as in `score_heads`.
 
     Example:
