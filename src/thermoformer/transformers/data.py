@@ -163,11 +163,7 @@ class Examples:
             raise fail("examples", f"{', '.join(self.inputs)}", "examples made of tokens")
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> Examples:
-        """The given examples, in the given order.
-
-        Arguments:
-            indices: places from 0, whole numbers.
-        """
+        """The examples at the given places, counted from 0, in the given order."""
         chosen = chosen_places("indices", indices, len(self))
         inputs = {
             name: rows[chosen] if isinstance(rows, np.ndarray) else tuple(rows[index] for index in chosen)

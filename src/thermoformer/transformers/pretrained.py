@@ -65,17 +65,7 @@ def _number(entry: dict[str, Any]) -> Any:
 
 
 def config_from(entries: dict[str, Any], config_class: Any) -> Any:
-    """The configuration of a model from the entries of its file, which are checked first.
-
-    Arguments:
-        config_class: of transformers itself, as the entry "model_type" says.
-
-    Example:
-        >>> import transformers
-        >>> config_from({"hidden_size": 32, "attn_implementation": "someone/kernel"}, transformers.BertConfig)
-        Traceback (most recent call last):
-        ValueError: config.json: got attn_implementation = 'someone/kernel'; expected one of 'eager', 'sdpa', ...
-    """
+    """The configuration, of a class of transformers, from the entries of a file, which are checked first."""
     expected = f"a whole {CONFIG_FILE} of type {config_class.model_type!r}"
     entries = json.loads(json.dumps(entries), object_hook=_number)
     _check_entries(entries)

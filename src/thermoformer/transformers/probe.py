@@ -77,30 +77,16 @@ class LinearProbe:
         return self
 
     def predict(self, features: Any) -> np.ndarray:
-        """The most probable class of each example, int64 [example].
-
-        Arguments:
-            features: [example, feature], as many features as were learnt from.
-        """
+        """The most probable class of each example, int64 [example], from features [example, feature]."""
         return _logits(*self._standardised(features)).argmax(1)
 
     def accuracy(self, features: Any, labels: Any) -> float:
-        """The share of examples that are classified correctly.
-
-        Arguments:
-            features: [example, feature].
-            labels: whole numbers [example].
-        """
+        """The share of examples that are classified correctly: features [example, feature], whole labels [example]."""
         found = self.predict(features)
         return float((found == checked_labels(labels, len(found))[0]).mean())
 
     def loss(self, features: Any, labels: Any) -> float:
-        """The mean cross-entropy of examples.
-
-        Arguments:
-            features: [example, feature].
-            labels: whole numbers [example].
-        """
+        """The mean cross-entropy of examples: features [example, feature], whole labels [example]."""
         x, weights = self._standardised(features)
         return _log_loss(x, checked_labels(labels, len(x))[0], weights)
 

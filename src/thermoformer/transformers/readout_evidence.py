@@ -34,15 +34,7 @@ _LEAST_NOISE = 1e-6
 
 
 def class_targets(labels: Any) -> torch.Tensor:
-    """Labels as the theory wants them: one column per class, centred, of unit variance; one column for two classes.
-
-    Arguments:
-        labels: whole numbers [example]; classes that do not occur have no column.
-
-    Example:
-        >>> class_targets([0, 1, 1, 0])[:, 0].tolist()
-        [-1.0, 1.0, 1.0, -1.0]
-    """
+    """Labels with one column per class that occurs, or one for two classes, centred and of unit variance."""
     found, places = np.unique(np.asarray(labels), return_inverse=True)
     if len(found) < 2:
         raise fail("labels", f"{len(found)} class", "examples of two classes or more")

@@ -160,18 +160,9 @@ def removal_order(
 
 
 def greedy(expansion: Expansion, left: np.ndarray, count: int, layers: np.ndarray | None = None) -> list[int]:
-    """Heads that cost the least together by a quadratic form, chosen one after the other.
+    """Some of the heads left [head] that cost the least together by a quadratic form, chosen one after the other.
 
-    Arguments:
-        expansion: of the log evidence around the mask.
-        left: which heads can go [head].
-        count: how many do.
-        layers: the layer of each head, to take from those layers that have lost the fewest.
-
-    Example:
-        >>> slope, curvature = np.array([0.0, 0.0, 0.5]), np.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 1.0]])
-        >>> greedy(Expansion(slope, curvature), np.ones(3, bool), 2)
-        [0, 2]
+    With the layer of each head given, heads are taken from those layers that have lost the fewest.
     """
     cost, left = expansion.losses(), left.copy()
     chosen: list[int] = []
