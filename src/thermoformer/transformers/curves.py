@@ -14,7 +14,7 @@ import torch
 from .._files import write_safely
 from .._progress import Progress, shown_progress
 from .._validation import fail, nonnegative_integer, one_of, positive_integer, true_or_false
-from ..learning.scores import head_name, head_of
+from ..learning.scores import head_name
 from .data import Examples
 from .families import Head, adapter_for
 from .goals import goal_for
@@ -130,41 +130,38 @@ def pruning_curve(
 
         return points(name, seed, (), found)
 
-    values = np.full((len(axis), len(rules), len(draws), len(counts) + 1), np.nan)
-    orders = np.full((len(rules), len(draws), counts[-1]), "", dtype=object)
+    # Not called "method": `sel(method=...)` means something else to xarray, and would select nothing without a word.
+    axes = {"penalty": axis, "rule": list(rules), "seed": draws, "removed": [0, *counts]}
+    value = xarray.DataArray(np.nan, axes, list(axes), attrs={"long_name": MEASURES[wanted]})
+    orders: dict[tuple[str, int], list[Head]] = {}
     with shown_progress(progress) as report:
-        total = len(draws) * (len(rules) + 1)
-        for place, seed in enumerate(draws):
-            done = place * (len(rules) + 1)
+        done, total = 0, len(draws) * (len(rules) + 1)
+        for seed in draws:
             report(done, total, f"draw {seed}: all heads")
-            values[:, :, place, 0] = np.array(value_of("whole", seed, []))[:, None]
-            for row, name in enumerate(rules):
-                report(done + row + 1, total, f"draw {seed}: {name}")
-                removed = order_of(name, seed)
-                orders[row, place] = [head_name(head) for head in removed]
-                for column, count in enumerate(counts):
-                    values[:, row, place, column + 1] = value_of(f"{name} {count}", seed, removed[:count])
+            value.loc[{"seed": seed, "removed": 0}] = np.array(value_of("whole", seed, []))[:, None]
+            for name in rules:
+                done += 1
+                report(done, total, f"draw {seed}: {name}")
+                removed = orders[name, seed] = order_of(name, seed)
+                for count in counts:
+                    found = value_of(f"{name} {count}", seed, removed[:count])
+                    value.loc[{"rule": name, "seed": seed, "removed": count}] = found
+            done += 1
         report(total, total, "done")
-    first = [head_of(name) for name in orders[0, 0]]
+    first = next(iter(orders.values()))
     # One at a time, since a model may be large; only the measurement of speed needs all of them.
     parameters = [prune_heads(model, first[:count]).num_parameters() for count in (0, *counts)]
+    names = [[[head_name(head) for head in orders[name, seed]] for seed in draws] for name in rules]
     data_vars: dict[str, Any] = {
-        "value": (("penalty", "rule", "seed", "removed"), values, {"long_name": MEASURES[wanted]}),
-        "order": (("rule", "seed", "step"), orders.astype(str)),
+        "value": value,
+        "order": (("rule", "seed", "step"), np.array(names)),
         "parameters": ("removed", parameters, {"long_name": "parameters"}),
     }
     if speed:
         cut = {str(count): prune_heads(model, first[:count]) for count in (0, *counts)}
         speeds = measured_speed(cut, draw(test, TIMED, draws[0]), batch=batch, device=device)
         data_vars["examples_per_second"] = ("removed", list(speeds.values()), {"long_name": "examples per second"})
-    # Not called "method": `sel(method=...)` means something else to xarray, and would select nothing without a word.
-    coords = {
-        "penalty": axis,
-        "rule": list(rules),
-        "seed": draws,
-        "removed": [0, *counts],
-        "fraction": ("removed", np.array([0, *counts]) / len(heads)),
-    }
+    coords = {"fraction": ("removed", np.array([0, *counts]) / len(heads))}
     attrs = {
         "measure": MEASURES[wanted],
         "goal": wanted,
