@@ -6,8 +6,12 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from transformers import PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.masking_utils import flash_attention_mask
+
+from thermoformer.transformers import Examples
 
 LAYERS, HEADS, HIDDEN, VOCABULARY = 3, 4, 32, 40
 
@@ -83,6 +87,24 @@ def answer(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     return found
 
 
+def labelled(count: int = 24, classes: int = 2, seed: int = 0) -> Examples:
+    """Texts whose class is told by the tokens in them."""
+    random = np.random.default_rng(seed)
+    labels = random.permutation(np.arange(count) % classes)
+    rows = tuple(random.integers(3 + 6 * label, 9 + 6 * label, random.integers(3, 8)) for label in labels)
+    return Examples({"input_ids": rows}, labels, classes, "labelled")
+
+
+def images(count: int = 12, classes: int = 2) -> Examples:
+    """Noise that a tiny ViT reads."""
+    return Examples.from_images(np.random.default_rng(0).normal(size=(count, 3, 8, 8)), np.arange(count) % classes)
+
+
+def sequences(count: int = 6, length: int = 9) -> Examples:
+    """Random tokens for a language model."""
+    return Examples.from_tokens(np.random.default_rng(0).integers(3, VOCABULARY, (count, length)))
+
+
 def random_heads(adapter: Any, count: int, seed: int) -> list[tuple[int, int]]:
     """So many different heads of a model."""
     heads = adapter.all_heads()
@@ -123,3 +145,38 @@ def tiny_folder(folder: Path, name: str, task: str = "Model", **sizes: Any) -> P
     tiny_model(name, task, **sizes).save_pretrained(folder)
     tiny_tokenizer(beginnings=name in CAUSAL).save_pretrained(folder)
     return folder
+
+
+def packed(module, query, key, value, mask, scaling=None, sliding_window=None, is_causal=None, **_) -> Any:
+    """Attention called as flash attention is: a mask of two axes or none, grouped heads, no weights given back.
+
+    Flash attention itself wants a GPU and a package of its own. `transformers.AttentionInterface` registers it.
+    """
+    if 0 in query.shape:
+        raise ValueError("flash attention takes no tensors without entries")
+    if query.shape[1] % key.shape[1]:
+        raise ValueError("flash attention wants as many queries for every key")
+    queries, keys = query.shape[2], key.shape[2]
+    distance = torch.arange(keys - queries, keys)[:, None] - torch.arange(keys)
+    seen = torch.ones(queries, keys, dtype=torch.bool)
+    if module.is_causal if is_causal is None else is_causal:
+        seen = distance >= 0
+    if sliding_window is not None:
+        seen = seen & (distance < sliding_window)
+    given = torch.zeros_like(query)
+    for example in range(len(query)):
+        kept = torch.ones(keys, dtype=torch.bool) if mask is None else mask[example, -keys:].bool()
+        rows = kept[-queries:]
+        given[example][:, rows] = torch.nn.functional.scaled_dot_product_attention(
+            query[example][:, rows],
+            key[example][:, kept],
+            value[example][:, kept],
+            attn_mask=seen[rows][:, kept],
+            scale=scaling,
+            enable_gqa=True,
+        )
+    return given.transpose(1, 2), None
+
+
+AttentionInterface.register("packed", packed)
+AttentionMaskInterface.register("packed", flash_attention_mask)

@@ -50,7 +50,7 @@ def test_value_times_output_weights_are_what_heads_write_of_a_single_token(name)
     model = tiny_model(name)
     adapter = adapter_for(model)
     attention, seen = adapter.attention(0), {}
-    for matrix in (adapter.projection(0), getattr(attention, adapter.parts.value)):
+    for matrix in (adapter.projection(0), getattr(attention, adapter.parts.projections[-1])):
         if matrix.bias is not None:
             matrix.bias.data.zero_()
 
@@ -60,7 +60,7 @@ def test_value_times_output_weights_are_what_heads_write_of_a_single_token(name)
 
         return hook
 
-    getattr(attention, adapter.parts.value).register_forward_hook(keep("input"))
+    getattr(attention, adapter.parts.projections[-1]).register_forward_hook(keep("input"))
     adapter.projection(0).register_forward_hook(keep("output"))
     with torch.no_grad():
         model(input_ids=torch.tensor([[5]]))

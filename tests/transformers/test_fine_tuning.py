@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tiny_models import SEQUENCES, tiny_model  # noqa: E402
+from tiny_models import SEQUENCES, labelled, tiny_model  # noqa: E402
 
 from thermoformer.transformers import (  # noqa: E402
     Examples,
@@ -19,17 +19,9 @@ from thermoformer.transformers import (  # noqa: E402
 )
 
 
-def texts(count: int = 64) -> Examples:
-    """The class is the first token's."""
-    random = np.random.default_rng(0)
-    labels = random.integers(0, 2, count)
-    rows = tuple(np.concatenate([[3 + label], random.integers(6, 30, random.integers(2, 6))]) for label in labels)
-    return Examples({"input_ids": rows}, labels, 2, "labelled")
-
-
 @pytest.mark.parametrize("name", ["BERT", "GPT-2"])
 def test_a_classifier_learns_and_so_does_a_pruned_one(name):
-    data = texts()
+    data = labelled(64)
     model = tiny_model(name, SEQUENCES[name], num_labels=2)
     for one in (model, prune_heads(model, [(0, 1), (1, 0), (1, 1), (1, 2), (1, 3)])):
         losses = train_classifier(one, data, epochs=20, rate=3e-3, batch=16, progress=False)
@@ -39,7 +31,7 @@ def test_a_classifier_learns_and_so_does_a_pruned_one(name):
 
 
 def test_equal_seeds_train_equal_models():
-    data = texts(16)
+    data = labelled(16)
     models = [tiny_model("BERT", SEQUENCES["BERT"], num_labels=2) for _ in range(3)]
     state = torch.random.get_rng_state()
     found = [
@@ -56,7 +48,7 @@ def test_progress_is_reported_at_every_step():
     steps = []
     train_classifier(
         tiny_model("BERT", SEQUENCES["BERT"], num_labels=2),
-        texts(8),
+        labelled(8),
         epochs=2,
         batch=4,
         progress=lambda done, total, message: steps.append((done, total)),
@@ -66,7 +58,7 @@ def test_progress_is_reported_at_every_step():
 
 def test_speeds_of_all_models_are_measured():
     model = tiny_model("BERT")
-    found = measured_speed({"whole": model, "pruned": prune_heads(model, [(0, 0)])}, texts(8), repeats=2, batch=4)
+    found = measured_speed({"whole": model, "pruned": prune_heads(model, [(0, 0)])}, labelled(8), repeats=2, batch=4)
     assert set(found) == {"whole", "pruned"} and min(found.values()) > 0
 
 
@@ -87,7 +79,7 @@ def test_speeds_of_all_models_are_measured():
 )
 def test_wrong_input_is_named(call, error, message):
     with pytest.raises(error, match=message):
-        call(tiny_model("BERT", SEQUENCES["BERT"], num_labels=2), texts(16))
+        call(tiny_model("BERT", SEQUENCES["BERT"], num_labels=2), labelled(16))
 
 
 def test_too_few_classes_are_refused():

@@ -24,7 +24,7 @@ def removed(model, layers):
 
 
 @pytest.mark.parametrize("padding", ["none", "left"])
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa", "packed"])
 @pytest.mark.parametrize("layers", EMPTIED.values(), ids=EMPTIED)
 @pytest.mark.parametrize("name", CAUSAL)
 def test_the_cache_makes_no_difference(name, layers, attention, padding):

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+
+from tiny_models import CAUSAL, images, tiny_model  # noqa: E402
 
 from thermoformer.tasks import read_text, write_stories_folder  # noqa: E402
 from thermoformer.transformers import (  # noqa: E402
@@ -18,34 +22,11 @@ from thermoformer.transformers import (  # noqa: E402
 )
 from thermoformer.transformers.probe import PENALTIES  # noqa: E402
 
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 40}
-# Large enough for untrained models to tell tokens apart.
-SPREAD = 0.4
+LANGUAGE = ("GPT-2", "Llama")
 
 
-def bert(kind=transformers.BertModel, **options):
-    torch.manual_seed(0)
-    return kind(transformers.BertConfig(**SIZES, max_position_embeddings=24, initializer_range=SPREAD, **options))
-
-
-def gpt2(kind=transformers.GPT2LMHeadModel, **options):
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        n_embd=32, n_layer=2, n_head=4, vocab_size=40, n_positions=24, bos_token_id=1, eos_token_id=2, **options
-    )
-    return kind(config)
-
-
-def llama(kind=transformers.LlamaForCausalLM, **options):
-    torch.manual_seed(0)
-    sizes = {**SIZES, "num_key_value_heads": 2, "max_position_embeddings": 24, "initializer_range": SPREAD}
-    return kind(transformers.LlamaConfig(**{**sizes, **options}))
-
-
-def vit(kind=transformers.ViTModel, **options):
-    torch.manual_seed(0)
-    sizes = {name: size for name, size in SIZES.items() if name != "vocab_size"}
-    return kind(transformers.ViTConfig(**sizes, image_size=8, patch_size=4, num_channels=1, **options))
+def build(name, task=None, **sizes):
+    return tiny_model(name, task or CAUSAL.get(name, "Model"), **sizes)
 
 
 def ragged(count=11, classes=3, padding=2, seed=0):
@@ -55,23 +36,17 @@ def ragged(count=11, classes=3, padding=2, seed=0):
     return Examples({"input_ids": rows}, np.arange(count) % classes, classes, "labelled", padding)
 
 
-def images(count=6, classes=3):
-    pixels = np.random.default_rng(0).normal(size=(count, 1, 8, 8))
-    return Examples.from_images(pixels, np.arange(count) % classes)
-
-
 def alone(examples):
     """Each example on its own, without padding."""
     return [torch.tensor(row)[None] for row in examples.inputs["input_ids"]]
 
 
-@pytest.mark.parametrize("build", [bert, gpt2, llama])
+@pytest.mark.parametrize("name", ["BERT", *LANGUAGE])
 @pytest.mark.parametrize("readout", ["mean", "first", "last"])
-def test_features_are_those_of_each_example_alone(build, readout):
-    model, examples = build(), ragged()
+def test_features_are_those_of_each_example_alone(name, readout):
+    model, examples = build(name), ragged()
     found = pooled(model, examples, readout=readout, batch=4)
     assert found.shape == (11, 32) and found.dtype == np.float32
-    model.eval()
     with torch.no_grad():
         for row, tokens in zip(found, alone(examples), strict=True):
             states = model.base_model(input_ids=tokens).last_hidden_state[0]
@@ -80,7 +55,7 @@ def test_features_are_those_of_each_example_alone(build, readout):
 
 
 def test_features_of_images():
-    model, examples = vit().eval(), images()
+    model, examples = build("ViT"), images(6, 3)
     with torch.no_grad():
         states = model(torch.from_numpy(examples.inputs["pixel_values"])).last_hidden_state
     np.testing.assert_allclose(pooled(model, examples, batch=4), states.mean(1).numpy(), atol=1e-5)
@@ -88,7 +63,7 @@ def test_features_of_images():
 
 
 def test_every_part_is_afterwards_in_its_own_mode():
-    model = bert()
+    model = build("BERT")
     model.train()
     model.encoder.layer[0].eval()
     modes = [module.training for module in model.modules()]
@@ -156,7 +131,7 @@ def test_classes_without_examples_are_possible():
         (lambda: LinearProbe().fit(np.ones((2, 2)), [0, 0]), "labels: got one class only; expected two"),
         (lambda: LinearProbe().fit(np.ones((2, 2)), [0]), "labels: got 1 labels; expected 2, one per example"),
         (lambda: LinearProbe().fit(np.ones((2, 2)), [0.0, 1.0]), "labels: got float64"),
-        (lambda: LinearProbe().fit(np.ones((2, 2)), [0, 3], classes=2), "labels: got a label 3; expected labels below"),
+        (lambda: LinearProbe().fit(np.ones((2, 2)), [0, 3], classes=2), "labels: got 0 to 3; expected 0 to 1"),
         (lambda: LinearProbe().fit(np.full((2, 2), np.nan), [0, 1]), "features: got 4 NaN"),
         (lambda: LinearProbe("auto").fit(np.eye(3), [0, 1, 1]), "features: got 3 examples; expected at least 5"),
         (
@@ -180,25 +155,18 @@ def test_the_probe_reads_what_the_model_knows():
     )
     examples = Examples({"input_ids": rows}, labels, 3, "labelled")
     train, test = examples.subset(range(80)), examples.subset(range(80, 120))
-    assert probe_accuracy(bert(), train, test, device="cpu") > 0.8
-    assert probe_accuracy(bert(), train, test, penalty="auto", readout="last", batch=7) > 0.4
+    assert probe_accuracy(build("BERT"), train, test, device="cpu") > 0.8
+    assert probe_accuracy(build("BERT"), train, test, penalty="auto", readout="last", batch=7) > 0.4
     with pytest.raises(ValueError, match="labels: got none"):
-        probe_accuracy(bert(), train, Examples.from_tokens([[1, 2]]))
+        probe_accuracy(build("BERT"), train, Examples.from_tokens([[1, 2]]))
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: bert(transformers.BertForSequenceClassification, num_labels=3),
-        lambda: gpt2(transformers.GPT2ForSequenceClassification, num_labels=3, initializer_range=SPREAD),
-        lambda: llama(transformers.LlamaForSequenceClassification, num_labels=3, pad_token_id=0),
-    ],
-)
-def test_own_accuracy_is_that_of_each_example_alone(build):
-    model, examples = build().eval(), ragged(30)
+@pytest.mark.parametrize(("name", "padding"), [("BERT", 0), ("GPT-2", None), ("Llama", 0)])
+def test_own_accuracy_is_that_of_each_example_alone(name, padding):
+    model = build(name, "ForSequenceClassification", num_labels=3, pad_token_id=padding)
+    examples = ragged(30)
     with torch.no_grad():
         model.get_input_embeddings().weight *= 5  # the tokens decide, not their positions
-    padding = model.config.pad_token_id
     with torch.no_grad():
         told = np.array([int(model(tokens).logits.argmax()) for tokens in alone(examples)])
     assert len(set(told)) > 1  # a model that always tells the same would prove nothing
@@ -208,22 +176,21 @@ def test_own_accuracy_is_that_of_each_example_alone(build):
 
 
 def test_own_accuracy_of_images_and_models_without_a_head():
-    model, examples = vit(transformers.ViTForImageClassification, num_labels=3).eval(), images()
+    model, examples = build("ViT", "ForImageClassification", num_labels=3), images(6, 3)
     with torch.no_grad():
         told = model(torch.from_numpy(examples.inputs["pixel_values"])).logits.argmax(1).numpy()
     assert own_accuracy(model, examples) == (told == examples.labels).mean()
     with pytest.raises(ValueError, match="model: got a BertModel; expected a classifier with logits"):
-        own_accuracy(bert(), ragged())
+        own_accuracy(build("BERT"), ragged())
     with pytest.raises(ValueError, match="model: got a LlamaForCausalLM; expected a classifier"):
-        own_accuracy(llama(), ragged())
+        own_accuracy(build("Llama"), ragged())
     with pytest.raises(ValueError, match="test: got 3 classes; expected 2, the classes that the model tells"):
-        own_accuracy(bert(transformers.BertForSequenceClassification, num_labels=2), ragged())
+        own_accuracy(build("BERT", "ForSequenceClassification", num_labels=2), ragged())
 
 
-@pytest.mark.parametrize("build", [gpt2, llama])
-def test_perplexity_counts_every_predicted_token_once(build, monkeypatch):
-    model, examples = build(), ragged()
-    model.eval()
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_perplexity_counts_every_predicted_token_once(name, monkeypatch):
+    model, examples = build(name), ragged()
     with torch.no_grad():
         # The models' own loss is the mean over the predicted tokens of a sequence.
         losses = [(float(model(tokens, labels=tokens).loss), tokens.shape[1] - 1) for tokens in alone(examples)]
@@ -234,19 +201,19 @@ def test_perplexity_counts_every_predicted_token_once(build, monkeypatch):
 
 
 def test_perplexity_of_a_model_that_knows_nothing_is_its_vocabulary():
-    model = llama()
+    model = build("Llama")
     torch.nn.init.zeros_(model.lm_head.weight)
     assert perplexity(model, ragged()) == pytest.approx(40, rel=1e-12)
     with pytest.raises(ValueError, match="examples: got a sequence of 1 token; expected two"):
         perplexity(model, Examples({"input_ids": (np.array([3]),)}, None, 0, "language"))
     with pytest.raises(ValueError, match="examples: got pixel_values; expected examples made of tokens"):
-        perplexity(model, images())
+        perplexity(model, images(6, 3))
     with pytest.raises(ValueError, match="model: got a BertModel; expected a causal language model"):
-        perplexity(bert(), ragged())
+        perplexity(build("BERT"), ragged())
 
 
 def test_stories_are_drawn_from_the_models_own_distribution():
-    model = llama(vocab_size=7).eval()
+    model = build("Llama", vocab_size=7)
     stories = generate_stories(model, 3000, 3, seed=0, temperature=2.0, batch=1000)
     with torch.no_grad():
         first = torch.softmax(model(torch.tensor([[1]])).logits[0, -1] / 2, 0).numpy()
@@ -256,15 +223,14 @@ def test_stories_are_drawn_from_the_models_own_distribution():
         assert np.abs(misses).max() < 4
 
 
-@pytest.mark.parametrize("build", [gpt2, llama])
-def test_stories_are_the_same_without_a_cache_and_in_any_batch(build):
-    model = build()
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_stories_are_the_same_without_a_cache_and_in_any_batch(name):
+    model = build(name)
     stories = generate_stories(model, 5, 12, seed=3)
     assert stories.shape == (5, 12) and stories.dtype == np.int64 and (stories[:, 0] == 1).all()
     np.testing.assert_array_equal(stories, generate_stories(model, 5, 12, seed=3, batch=2))
     assert (stories != generate_stories(model, 5, 12, seed=4)).any()
     chances = np.random.default_rng(3).random((5, 11))
-    model.eval()
     for row, numbers in zip(stories, chances, strict=True):
         for place in range(11):
             with torch.no_grad():
@@ -274,62 +240,56 @@ def test_stories_are_the_same_without_a_cache_and_in_any_batch(build):
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "model", "error", "message"),
     [
-        (lambda: pooled(bert(), ragged(), readout="max"), ValueError, "readout: got 'max'; expected one of 'mean'"),
-        (lambda: pooled(object(), ragged()), TypeError, "model: got a object; expected a PyTorch model"),
-        (lambda: pooled(bert(), images()), ValueError, "examples: got pixel_values; expected input_ids"),
-        (lambda: pooled(vit(), ragged()), ValueError, "examples: got input_ids; expected pixel_values"),
+        (pooled, object(), TypeError, "model: got a object; expected a PyTorch model"),
+        (partial(pooled, readout="max"), ("BERT",), ValueError, "readout: got 'max'; expected one of 'mean'"),
+        (pooled, ("ViT",), ValueError, "examples: got input_ids; expected pixel_values"),
+        (perplexity, ("BERT", "ForMaskedLM"), ValueError, "model: got a BertForMaskedLM; expected a causal language"),
+        (perplexity, ("BERT", "LMHeadModel"), ValueError, "model: got a BertLMHeadModel; expected a causal language"),
+    ],
+)
+def test_models_that_cannot_be_judged_are_named(call, model, error, message):
+    with pytest.raises(error, match=message):
+        call(build(*model) if isinstance(model, tuple) else model, ragged())
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        (images(), "examples: got pixel_values; expected input_ids"),
+        (Examples.from_tokens(np.ones((1, 33), int)), "examples: got one of 33 tokens; expected at most 32, the posit"),
+        (Examples.from_tokens([[1, 40]]), "examples: got a token 40; expected tokens below 40"),
+    ],
+)
+def test_examples_that_a_model_cannot_read_are_named(examples, message):
+    with pytest.raises(ValueError, match=message):
+        pooled(build("BERT"), examples)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"count": 0}, "count: got 0"),
+        ({"length": 1}, "length: got 1; expected 2 tokens or more"),
+        ({"length": 33}, "examples: got one of 33 tokens; expected"),
+        ({"seed": -1}, "seed: got -1"),
+        ({"temperature": 0}, "temperature: got 0.0"),
+        ({"model": build("BERT")}, "model: got a BertModel; expected a causal language model"),
+        ({"model": build("Llama", "Model")}, "model: got a LlamaModel; expected a causal language model"),
         (
-            lambda: pooled(bert(), Examples.from_tokens(np.ones((1, 25), int))),
-            ValueError,
-            "examples: got one of 25 tokens; expected at most 24, the positions of the model",
-        ),
-        (
-            lambda: pooled(bert(), Examples.from_tokens([[1, 40]])),
-            ValueError,
-            "examples: got a token 40; expected tokens below 40",
-        ),
-        (lambda: generate_stories(llama(), 0, 5, seed=0), ValueError, "count: got 0"),
-        (lambda: generate_stories(llama(), 2, 1, seed=0), ValueError, "length: got 1; expected 2 tokens or more"),
-        (
-            lambda: generate_stories(llama(), 2, 25, seed=0),
-            ValueError,
-            "examples: got one of 25 tokens; expected",
-        ),
-        (lambda: generate_stories(llama(), 2, 5, seed=-1), ValueError, "seed: got -1"),
-        (lambda: generate_stories(llama(), 2, 5, seed=0, temperature=0), ValueError, "temperature: got 0.0"),
-        (lambda: generate_stories(bert(), 2, 5, seed=0), ValueError, "model: got a BertModel; expected a causal"),
-        (
-            lambda: perplexity(bert(transformers.BertForMaskedLM), ragged()),
-            ValueError,
-            "model: got a BertForMaskedLM; expected a causal language model",
-        ),
-        (
-            lambda: perplexity(bert(transformers.BertLMHeadModel), ragged()),
-            ValueError,
-            "model: got a BertLMHeadModel; expected a causal language model",
-        ),
-        (
-            lambda: generate_stories(llama(bos_token_id=None), 2, 5, seed=0),
-            ValueError,
+            {"model": build("Llama", bos_token_id=None)},
             "model: got a LlamaForCausalLM without a token for beginnings; expected one with a bos_token_id",
-        ),
-        (
-            lambda: generate_stories(llama(transformers.LlamaModel), 2, 5, seed=0),
-            ValueError,
-            "model: got a LlamaModel; expected a causal language model",
         ),
     ],
 )
-def test_wrong_arguments_are_named(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+def test_stories_that_cannot_be_told_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        generate_stories(**{"model": build("Llama"), "count": 2, "length": 5, "seed": 0} | changes)
 
 
 def test_positions_of_roberta_start_after_its_padding():
-    torch.manual_seed(0)
-    model = transformers.RobertaModel(transformers.RobertaConfig(**SIZES, max_position_embeddings=18, pad_token_id=1))
+    model = build("RoBERTa", max_position_embeddings=18, pad_token_id=1)
     assert pooled(model, Examples.from_tokens(np.full((1, 16), 3))).shape == (1, 32)
     with pytest.raises(ValueError, match="expected at most 16, the positions"):
         pooled(model, Examples.from_tokens(np.full((1, 17), 3)))

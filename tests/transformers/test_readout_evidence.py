@@ -100,6 +100,7 @@ def test_targets_of_classes():
     assert columns.shape == (6, 3)
     np.testing.assert_allclose(columns.mean(0), 0, atol=1e-15)
     np.testing.assert_allclose(columns.std(0), 1)
+    assert class_targets([0, 1, 1, 0]).tolist() == [[-1], [1], [1], [-1]]
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tiny_models import CAUSAL, MODELS, SEQUENCES, VOCABULARY, tiny_model  # noqa: E402
+from tiny_models import CAUSAL, MODELS, SEQUENCES, images, labelled, sequences, tiny_model  # noqa: E402
 
 from thermoformer.transformers import (  # noqa: E402
     METHODS,
-    Examples,
     adapter_for,
     goal_for,
     head_masks,
@@ -25,29 +24,7 @@ from thermoformer.transformers import (  # noqa: E402
     score_heads,
 )
 from thermoformer.transformers.goals import Expansion  # noqa: E402
-from thermoformer.transformers.orders import greedy  # noqa: E402
-
-
-def labelled(count: int = 24, classes: int = 2, seed: int = 0) -> Examples:
-    """Texts whose class is told by the tokens in them."""
-    random = np.random.default_rng(seed)
-    labels = random.permutation(np.arange(count) % classes)
-    rows = tuple(random.integers(3 + 6 * label, 9 + 6 * label, random.integers(3, 8)) for label in labels)
-    return Examples({"input_ids": rows}, labels, classes, "labelled")
-
-
-def images(count: int = 12) -> Examples:
-    random = np.random.default_rng(0)
-    return Examples.from_images(random.normal(size=(count, 3, 8, 8)), np.arange(count) % 2)
-
-
-def sequences(count: int = 6, length: int = 9) -> Examples:
-    return Examples.from_tokens(np.random.default_rng(0).integers(3, VOCABULARY, (count, length)))
-
-
-def examples_for(name: str) -> Examples:
-    return images() if name == "ViT" else labelled()
-
+from thermoformer.transformers.scores import greedy  # noqa: E402
 
 GOALS = {
     "probe": lambda: (tiny_model("BERT"), labelled(classes=3)),
@@ -197,7 +174,7 @@ def test_every_method_scores_every_head_left(name, method):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_family_is_scored(name):
-    data = examples_for(name)
+    data = images() if name == "ViT" else labelled()
     for task in ("Model", SEQUENCES[name]):
         model = tiny_model(name, task)
         scores = score_heads(model, data, progress=False)

@@ -15,13 +15,11 @@ from .families import Adapter, adapter_for, known_families
 from .files import export_masked, load_pruned, save_pruned
 from .fine_tuning import train_classifier
 from .goals import goal_for
-from .judge import generate_stories, own_accuracy, perplexity, pooled, probe_accuracy
+from .judge import generate_stories, measured_speed, own_accuracy, perplexity, pooled, probe_accuracy
 from .masks import HeadMasks, head_masks
-from .orders import removal_order
 from .probe import LinearProbe
 from .readout_evidence import ReadoutEvidence, readout_evidence
-from .scores import METHODS, score_heads
-from .speed import measured_speed
+from .scores import METHODS, removal_order, score_heads
 from .surgery import prune_heads
 from .theory import PathTheory, path_theory
 

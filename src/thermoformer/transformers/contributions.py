@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +17,11 @@ import torch
 from .._progress import Progress, shown_progress
 from .._validation import fail, one_of
 from .families import Adapter, Head, adapter_for
-from .passes import evaluating
+from .passes import READOUTS, evaluating, run, token_read
 
 if TYPE_CHECKING:
     import xarray
 
-READOUTS = ("mean", "first", "last", "positions")
 POSITIONS = "readout_positions"
 
 # Relative to the largest entry of a layer's output. Models of 16 bits round that output to 8 or 11 bits.
@@ -94,7 +92,7 @@ def head_contributions(
         >>> head_contributions(BertModel(BertConfig(**sizes)), batches, readout="first").values.shape
         (2, 8, 8)
     """
-    one_of("readout", readout, READOUTS)
+    one_of("readout", readout, (*READOUTS, "positions"))
     adapter = adapter_for(model)
     heads = adapter.all_heads()
     if not heads:
@@ -103,59 +101,53 @@ def head_contributions(
         raise TypeError(str(fail("batches", f"a {type(batches).__name__}", "an iterable of dictionaries of tensors")))
     rows: list[np.ndarray] = []
     total = len(batches) if isinstance(batches, Sized) else 0
-    reader = _Reader(adapter)
-    with shown_progress(progress) as report, evaluating(model), torch.no_grad(), reader:
+    with shown_progress(progress) as report, evaluating(model), torch.no_grad(), _Reader(adapter) as reader:
         for done, batch in enumerate(batches):
             report(done, max(total, done + 1), "reading heads")
             rows.append(reader.read(batch, readout, f"batches[{done}]"))
     if not rows:
         raise fail("batches", "none", "at least one batch")
-    bias = reader.repetitions[:, None] * np.stack([_bias(adapter, layer) for layer in range(adapter.layers)])
-    return HeadContributions(np.concatenate(rows), heads, bias, reader.largest_miss, readout)
+    found = np.zeros((adapter.layers, adapter.hidden_size), np.float32)
+    for layer, times in enumerate(reader.repetitions):
+        if (bias := adapter.output_bias(layer)) is not None:
+            found[layer] = times * bias.detach().float().cpu().numpy()
+    return HeadContributions(np.concatenate(rows), heads, found, reader.largest_miss, readout)
 
 
 class _Reader:
-    """Hooks on the output projections that keep what heads add, one batch at a time."""
+    """Hooks on the layers that keep what heads add, one batch at a time."""
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
         self.largest_miss = 0.0
         self.repetitions = np.zeros(adapter.layers, np.float32)
-        self._handles: list[Any] = []
-        self._weights = {}
+        self._hooks = [(adapter.attention(layer), self._counter(layer)) for layer in range(adapter.layers)]
         for layer, kept in enumerate(adapter.kept):
             if kept:
-                matrix = adapter.projection_weight(layer).detach().float()
-                self._weights[layer] = matrix.reshape(len(kept), -1, matrix.shape[-1])
+                self._hooks.append((adapter.projection(layer), self._keeper(layer, len(kept))))
 
     def __enter__(self) -> _Reader:
-        for layer in range(self.adapter.layers):
-            self._handles.append(self.adapter.attention(layer).register_forward_hook(self._counter(layer)))
-        for layer in self._weights:
-            projection = self.adapter.output_projection(layer)
-            self._handles.append(projection.register_forward_hook(self._keeper(layer)))
+        self._handles = [module.register_forward_hook(hook) for module, hook in self._hooks]
         return self
 
     def __exit__(self, *error: object) -> None:
         for handle in self._handles:
             handle.remove()
 
-    def read(self, batch: Mapping[str, Any], readout: str, name: str) -> np.ndarray:
+    def read(self, batch: Any, readout: str, name: str) -> np.ndarray:
         """Contributions [row, head, feature] of one batch."""
-        inputs = _tensors(batch, self.adapter.model.device, name)
-        positions = inputs.pop(POSITIONS, None)
-        if readout != "positions":
-            positions = None
-        elif positions is None:
-            raise fail(name, f"no {POSITIONS!r}", f"{POSITIONS!r} [example, position], for readout 'positions'")
-        inputs = {key: value for key, value in inputs.items() if key not in _FOR_THE_TASK}
+        if not isinstance(batch, Mapping):
+            raise TypeError(str(fail(name, f"a {type(batch).__name__}", "a dictionary of tensors")))
+        inputs = {key: value for key, value in batch.items() if key not in (POSITIONS, *_FOR_THE_TASK)}
+        for key, value in inputs.items():
+            if not isinstance(value, torch.Tensor):
+                raise TypeError(str(fail(f"{name}[{key!r}]", f"a {type(value).__name__}", "a tensor")))
+        inputs = {key: value.to(self.adapter.model.device) for key, value in inputs.items()}
+        positions = _positions(batch, name) if readout == "positions" else None
         self._pool = _Pool(readout, inputs.get("attention_mask"), positions, name)
         self._sums: dict[int, torch.Tensor] = {}
         self.repetitions[:] = 0
-        # A cache would hold keys and values of every layer for nothing.
-        body = self.adapter.model.base_model
-        caching = {"use_cache": False} if "use_cache" in signature(body.forward).parameters else {}
-        body(**inputs, **caching)
+        run(self.adapter.model.base_model, inputs)
         return torch.cat([self._sums[layer] for layer in sorted(self._sums)], dim=1).cpu().numpy()
 
     def _counter(self, layer: int) -> Any:
@@ -164,14 +156,14 @@ class _Reader:
 
         return count
 
-    def _keeper(self, layer: int) -> Any:
-        weight = self._weights[layer]
+    def _keeper(self, layer: int, heads: int) -> Any:
+        matrix = self.adapter.projection_weight(layer).detach().float()
+        weight = matrix.reshape(heads, -1, matrix.shape[-1])
         bias = self.adapter.output_bias(layer)
 
         def keep(module: Any, arguments: tuple[Any, ...], output: torch.Tensor) -> None:
             given = self._pool(arguments[0])
-            given = given.reshape(len(given), len(weight), -1)
-            parts = torch.einsum("rhc,hcf->rhf", given, weight)
+            parts = torch.einsum("rhc,hcf->rhf", given.reshape(len(given), heads, -1), weight)
             self._compare(layer, parts.sum(1) + (0 if bias is None else bias.float()), self._pool(output), output.dtype)
             self._sums[layer] = parts if layer not in self._sums else self._sums[layer] + parts
 
@@ -192,16 +184,10 @@ class _Pool:
 
     def __init__(self, readout: str, mask: Any, positions: Any, name: str) -> None:
         self.readout, self.mask, self.positions, self.name = readout, mask, positions, name
-        if mask is not None:
-            if mask.ndim != 2:
-                raise fail(f"{name}['attention_mask']", f"shape {tuple(mask.shape)}", "2 axes [example, token]")
-            if not bool(mask.bool().any(dim=1).all()):
-                raise fail(f"{name}['attention_mask']", "an example without tokens", "a token or more in each")
-        if positions is not None and (
-            positions.ndim != 2 or positions.is_floating_point() or positions.dtype is torch.bool
-        ):
-            got = f"{positions.dtype} of shape {tuple(positions.shape)}"
-            raise fail(f"{name}[{POSITIONS!r}]", got, "integers [example, position]")
+        if mask is not None and mask.ndim != 2:
+            raise fail(f"{name}['attention_mask']", f"shape {tuple(mask.shape)}", "2 axes [example, token]")
+        if mask is not None and not bool(mask.bool().any(dim=1).all()):
+            raise fail(f"{name}['attention_mask']", "an example without tokens", "a token or more in each")
 
     def __call__(self, values: torch.Tensor) -> torch.Tensor:
         examples, tokens = values.shape[:2]
@@ -210,38 +196,28 @@ class _Pool:
             raise fail(f"{self.name}['attention_mask']", got, f"{(examples, tokens)}, examples and tokens of the layer")
         mask = torch.ones(examples, tokens, device=values.device) if self.mask is None else self.mask.bool().float()
         if self.readout == "mean":
-            share = mask / mask.sum(1, keepdim=True)
-            return torch.einsum("et,etc->ec", share, values.float())
+            return torch.einsum("et,etc->ec", mask / mask.sum(1, keepdim=True), values.float())
         if self.positions is None:
-            order = mask if self.readout == "first" else mask.flip(1)
-            found = order.argmax(dim=1, keepdim=True)
-            chosen = found if self.readout == "first" else tokens - 1 - found
+            chosen = token_read(mask, self.readout)[:, None]
         else:
             chosen = self.positions
             if len(chosen) != examples or (chosen.numel() and not 0 <= int(chosen.min()) <= int(chosen.max()) < tokens):
                 got = f"{len(chosen)} examples with positions up to {int(chosen.max())}, from {int(chosen.min())}"
                 expected = f"{examples} examples with positions from 0 to {tokens - 1}"
                 raise fail(f"{self.name}[{POSITIONS!r}]", got, expected)
-        index = chosen.to(values.device)[..., None].expand(-1, -1, values.shape[-1])
+        index = chosen.to(values.device, torch.int64)[..., None].expand(-1, -1, values.shape[-1])
         return values.gather(1, index).flatten(0, 1).float()
 
 
-def _tensors(batch: Any, device: Any, name: str) -> dict[str, torch.Tensor]:
-    if not isinstance(batch, Mapping):
-        raise TypeError(str(fail(name, f"a {type(batch).__name__}", "a dictionary of tensors")))
-    inputs = {}
-    for key, value in batch.items():
-        if key == POSITIONS and not isinstance(value, torch.Tensor):
-            try:
-                value = torch.as_tensor(value)
-            except (TypeError, ValueError) as error:
-                raise fail(f"{name}[{key!r}]", f"no table ({error})", "integers [example, position]") from error
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(str(fail(f"{name}[{key!r}]", f"a {type(value).__name__}", "a tensor")))
-        inputs[str(key)] = value.to(device)
-    return inputs
-
-
-def _bias(adapter: Adapter, layer: int) -> np.ndarray:
-    bias = adapter.output_bias(layer)
-    return np.zeros(adapter.hidden_size, np.float32) if bias is None else bias.detach().float().cpu().numpy()
+def _positions(batch: Mapping[str, Any], name: str) -> torch.Tensor:
+    """The positions that a batch carries [example, position]."""
+    if POSITIONS not in batch:
+        raise fail(name, f"no {POSITIONS!r}", f"{POSITIONS!r} [example, position], for readout 'positions'")
+    name, expected = f"{name}[{POSITIONS!r}]", "integers [example, position]"
+    try:
+        positions = torch.as_tensor(batch[POSITIONS])
+    except (TypeError, ValueError) as error:
+        raise fail(name, f"no table ({error})", expected) from error
+    if positions.ndim != 2 or positions.is_floating_point() or positions.dtype is torch.bool:
+        raise fail(name, f"{positions.dtype} of shape {tuple(positions.shape)}", expected)
+    return positions

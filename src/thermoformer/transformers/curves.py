@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,26 +14,24 @@ import torch
 from .._files import write_safely
 from .._progress import Progress, shown_progress
 from .._validation import fail, nonnegative_integer, one_of, positive_integer, true_or_false
-from ..learning.scores import head_name, head_of
+from ..learning.scores import head_name
 from .data import Examples
 from .families import Head, adapter_for
 from .goals import goal_for
-from .judge import judged
+from .judge import judged, measured_speed
 from .masks import head_masks
-from .orders import removal_order
 from .pretrained import read_json
 from .probe import PENALTY
-from .scores import METHODS
-from .speed import measured_speed
+from .scores import METHODS, removal_order
 from .surgery import prune_heads
 
 if TYPE_CHECKING:
     import xarray
 
-# Methods that are scored again as heads go, where not said otherwise; the others are used once, as is usual.
+# Methods whose usual form scores the heads left again after every few removals; the others score once.
 AGAIN = ("evidence", "evidence_exact")
 
-# What a comparison shows where nothing else is asked for: ours first, then what others do.
+# What a comparison shows by default: the scores of the theory, then the usual rules.
 COMPARED = (
     "evidence",
     "evidence:once",
@@ -75,20 +72,20 @@ def pruning_curve(
 ) -> xarray.Dataset:
     """Accuracy or perplexity of a model against heads removed, for several methods and draws of the data.
 
-    Every seed draws its examples from the data, without replacement. Heads are scored with them, and a probe learns
-    from them, anew for every set of heads. What is judged is the test set, the same for all.
+    Every seed draws its examples from the data, without replacement. Heads are scored with them, and a probe is fitted
+    to them for every set of heads. All are judged by the same test set.
 
     Arguments:
-        data: what to draw from: a training set. Never the test set.
+        data: what to draw from: a training set, never the test set.
         test: what to judge by.
         methods: as of `score_heads`. A name alone is the usual form: evidence scored again as heads go, the others
             once. ":again" and ":once" behind a name say otherwise.
-        fractions: of the heads, removed.
+        fractions: of the heads that are removed.
         seeds: of the draws.
         examples: in a draw; all where there are fewer.
         within_layers: remove from all layers alike, as in `removal_order`.
         penalties: of the probe, as in `LinearProbe`; judged with each.
-        speed: measure the speed of the models that the parameters are counted of too, as `measured_speed` does.
+        speed: also measure the speed of pruned models, as `measured_speed` does.
         goal, readout, batch, device, progress: as in `score_heads`.
         keep: folder for finished points; a second call goes on from them.
 
@@ -112,57 +109,69 @@ def pruning_curve(
     axis = [str(penalty) for penalty in penalties] if wanted == "probe" else [""]
     settings = [counts, len(test), within_layers, wanted, readout, axis, examples, batch]
     points = _Points(keep, [*settings, digest(model), digest_of(data), digest_of(test)] if keep else [])
-    ordering = {"goal": wanted, "count": counts[-1], "within_layers": within_layers, **options}
-    judging = {"goal": wanted, "penalties": penalties, **options}
-    study = _Study(model, data, examples, test, judging, ordering, points)
-    values = np.full((len(axis), len(rules), len(draws), len(counts) + 1), np.nan)
-    orders = np.full((len(rules), len(draws), counts[-1]), "", dtype=object)
+    options["goal"] = wanted
+
+    def order_of(name: str, seed: int) -> list[Head]:
+        """The heads that a rule removes, in order."""
+        method, every = rules[name]
+
+        def found() -> list[Head]:
+            some, ordering = draw(data, examples, seed), {"count": counts[-1], "within_layers": within_layers}
+            return removal_order(model, some, method, every=every, seed=seed, progress=False, **ordering, **options)
+
+        return [(layer, head) for layer, head in points(f"{name} order", seed, (2,), found)]
+
+    def value_of(name: str, seed: int, removed: list[Head]) -> list[float]:
+        """How well the model does without some heads [penalty]."""
+
+        def found() -> list[float]:
+            with head_masks(model, removed):
+                return judged(model, draw(data, examples, seed), test, penalties=penalties, **options).tolist()
+
+        return points(name, seed, (), found)
+
+    # Not called "method": `sel(method=...)` means something else to xarray, and would select nothing without a word.
+    axes = {"penalty": axis, "rule": list(rules), "seed": draws, "removed": [0, *counts]}
+    value = xarray.DataArray(np.nan, axes, list(axes), attrs={"long_name": MEASURES[wanted]})
+    orders: dict[tuple[str, int], list[Head]] = {}
     with shown_progress(progress) as report:
-        total = len(draws) * (len(rules) + 1)
-        for place, seed in enumerate(draws):
-            done = place * (len(rules) + 1)
+        done, total = 0, len(draws) * (len(rules) + 1)
+        for seed in draws:
             report(done, total, f"draw {seed}: all heads")
-            values[:, :, place, 0] = study.value("whole", seed, [])[:, None]
-            for row, (name, rule) in enumerate(rules.items()):
-                report(done + row + 1, total, f"draw {seed}: {name}")
-                removed = study.order(name, rule, seed)
-                orders[row, place] = [head_name(head) for head in removed]
-                for column, count in enumerate(counts):
-                    values[:, row, place, column + 1] = study.value(f"{name} {count}", seed, removed[:count])
+            value.loc[{"seed": seed, "removed": 0}] = np.array(value_of("whole", seed, []))[:, None]
+            for name in rules:
+                done += 1
+                report(done, total, f"draw {seed}: {name}")
+                removed = orders[name, seed] = order_of(name, seed)
+                for count in counts:
+                    found = value_of(f"{name} {count}", seed, removed[:count])
+                    value.loc[{"rule": name, "seed": seed, "removed": count}] = found
+            done += 1
         report(total, total, "done")
-    first = [head_of(name) for name in orders[0, 0]]
-    # One at a time, since a model may be large; only a race wants them all.
+    first = next(iter(orders.values()))
+    # One at a time, since a model may be large; only the measurement of speed needs all of them.
     parameters = [prune_heads(model, first[:count]).num_parameters() for count in (0, *counts)]
-    speeds = {}
+    names = [[[head_name(head) for head in orders[name, seed]] for seed in draws] for name in rules]
+    data_vars: dict[str, Any] = {
+        "value": value,
+        "order": (("rule", "seed", "step"), np.array(names)),
+        "parameters": ("removed", parameters, {"long_name": "parameters"}),
+    }
     if speed:
         cut = {str(count): prune_heads(model, first[:count]) for count in (0, *counts)}
-        found = measured_speed(cut, draw(test, TIMED, draws[0]), batch=batch, device=device)
-        speeds = {"examples_per_second": ("removed", list(found.values()), {"long_name": "examples per second"})}
-    # Not called "method": `sel(method=...)` means something else to xarray, and would select nothing without a word.
-    dataset = xarray.Dataset(
-        {
-            "value": (("penalty", "rule", "seed", "removed"), values, {"long_name": MEASURES[wanted]}),
-            "order": (("rule", "seed", "step"), orders.astype(str)),
-            "parameters": ("removed", parameters, {"long_name": "parameters"}),
-            **speeds,
-        },
-        coords={
-            "penalty": axis,
-            "rule": list(rules),
-            "seed": draws,
-            "removed": [0, *counts],
-            "fraction": ("removed", np.array([0, *counts]) / len(heads)),
-        },
-        attrs={
-            "measure": MEASURES[wanted],
-            "goal": wanted,
-            "heads": len(heads),
-            "model": type(model).__name__,
-            "examples": min(examples, len(data)),
-            "test_examples": len(test),
-            "within_layers": int(within_layers),
-        },
-    )
+        speeds = measured_speed(cut, draw(test, TIMED, draws[0]), batch=batch, device=device)
+        data_vars["examples_per_second"] = ("removed", list(speeds.values()), {"long_name": "examples per second"})
+    coords = {"fraction": ("removed", np.array([0, *counts]) / len(heads))}
+    attrs = {
+        "measure": MEASURES[wanted],
+        "goal": wanted,
+        "heads": len(heads),
+        "model": type(model).__name__,
+        "examples": min(examples, len(data)),
+        "test_examples": len(test),
+        "within_layers": int(within_layers),
+    }
+    dataset = xarray.Dataset(data_vars, coords, attrs)
     return dataset if wanted == "probe" else dataset.squeeze("penalty", drop=True)
 
 
@@ -189,38 +198,6 @@ def digest_of(examples: Examples) -> str:
             found.update(np.asarray(row).tobytes())
     found.update(b"" if examples.labels is None else examples.labels.tobytes())
     return found.hexdigest()
-
-
-@dataclass(frozen=True, eq=False)
-class _Study:
-    """One model on many draws of the data: orders and values, each computed once."""
-
-    model: Any
-    data: Examples
-    examples: int
-    test: Examples
-    judging: dict[str, Any]
-    ordering: dict[str, Any]
-    points: _Points
-
-    def value(self, name: str, seed: int, removed: list[Head]) -> np.ndarray:
-        """How well the model does without some heads [penalty]."""
-
-        def found() -> list[float]:
-            with head_masks(self.model, removed):
-                return judged(self.model, draw(self.data, self.examples, seed), self.test, **self.judging).tolist()
-
-        return np.array(self.points(name, seed, (), found))
-
-    def order(self, name: str, rule: tuple[str, int | None], seed: int) -> list[Head]:
-        """The heads that a rule removes, in order."""
-        method, every = rule
-
-        def ordered() -> list[Head]:
-            some = draw(self.data, self.examples, seed)
-            return removal_order(self.model, some, method, every=every, seed=seed, progress=False, **self.ordering)
-
-        return [(int(layer), int(head)) for layer, head in self.points(f"{name} order", seed, (2,), ordered)]
 
 
 class _Points:

@@ -25,7 +25,7 @@ class Examples:
         labels: int64 [example], or None.
         classes: how many classes there are; 0 without labels. A subset keeps the number.
         kind: "labelled" where the targets are the labels, "language" where they are the next tokens.
-        padding: the token that fills up short examples; it is masked.
+        padding: the token that short examples are padded with; it is masked.
 
     Example:
         >>> sequences = Examples.from_tokens([[1, 5, 6, 7], [1, 8, 9, 5], [1, 6, 6, 6]])
@@ -51,14 +51,14 @@ class Examples:
     ) -> Examples:
         """Texts as the tokenizer of a model reads them, with its special tokens.
 
-        Where the tokenizer has no token for padding (GPT-2), its end of text fills up, masked.
+        Where the tokenizer has no token for padding (GPT-2), examples are padded with its end of text, masked.
 
         Arguments:
             texts: one str per example.
             labels: whole numbers [example] from 0; without them the targets are the next tokens.
             max_length: tokens of an example at most, the rest is cut off; never more than the tokenizer says that its
                 model reads.
-            classes: how many there are; where absent, one more than the largest label.
+            classes: how many there are; by default one more than the largest label.
         """
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise fail("texts", f"a {type(texts).__name__} of other things", "a sequence of str")
@@ -71,9 +71,9 @@ class Examples:
         empty = [place for place, row in enumerate(inputs["input_ids"]) if not len(row)]
         if empty:
             raise fail(f"texts[{empty[0]}]", f"{texts[empty[0]][:40]!r}, which has no tokens", "at least one token")
-        found, count = _labels(labels, len(texts), classes)
-        kind = "language" if found is None else "labelled"
-        return cls(inputs, found, count, kind, _padding(tokenizer))
+        if labels is None:
+            return cls(inputs, None, 0, "language", _padding(tokenizer))
+        return cls(inputs, *checked_labels(labels, len(texts), classes), "labelled", _padding(tokenizer))
 
     @classmethod
     def from_tokens(cls, tokens: Any) -> Examples:
@@ -82,7 +82,7 @@ class Examples:
         Arguments:
             tokens: whole numbers [sequence, token], two tokens or more.
         """
-        array = tokens.detach().cpu().numpy() if isinstance(tokens, torch.Tensor) else np.asarray(tokens)
+        array = _numpy(tokens)
         if array.ndim != 2 or array.dtype.kind not in "iu":
             raise fail("tokens", f"{array.dtype} of shape {array.shape}", "whole numbers [sequence, token]")
         if not len(array) or array.shape[1] < 2:
@@ -123,7 +123,7 @@ class Examples:
         Arguments:
             pixel_values: finite numbers [example, channel, row, column].
             labels: whole numbers [example] from 0.
-            classes: how many there are; where absent, one more than the largest label.
+            classes: how many there are; by default one more than the largest label.
 
         Example:
             >>> import numpy as np
@@ -131,15 +131,14 @@ class Examples:
             >>> len(images), images.classes, next(images.batches())[1]["pixel_values"].shape
             (3, 3, torch.Size([3, 1, 8, 8]))
         """
-        pixels = pixel_values.detach().cpu().numpy() if isinstance(pixel_values, torch.Tensor) else pixel_values
-        array = np.asarray(pixels)
+        array = _numpy(pixel_values)
         if array.ndim != 4 or array.dtype.kind not in "fiu":
             got = f"{array.dtype} of shape {array.shape}"
             raise fail("pixel_values", got, "numbers [example, channel, row, column]")
         if not array.size or not np.isfinite(array).all():
             got = "NaN or infinite entries" if array.size else f"shape {array.shape}"
             raise fail("pixel_values", got, "at least one image of finite numbers")
-        found, count = _labels(labels, len(array), classes)
+        found, count = (None, 0) if labels is None else checked_labels(labels, len(array), classes)
         return cls({"pixel_values": array.astype(np.float32)}, found, count, "labelled")
 
     def __len__(self) -> int:
@@ -164,11 +163,7 @@ class Examples:
             raise fail("examples", f"{', '.join(self.inputs)}", "examples made of tokens")
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> Examples:
-        """The given examples, in the given order.
-
-        Arguments:
-            indices: places from 0, whole numbers.
-        """
+        """The examples at the given places, counted from 0, in the given order."""
         chosen = chosen_places("indices", indices, len(self))
         inputs = {
             name: rows[chosen] if isinstance(rows, np.ndarray) else tuple(rows[index] for index in chosen)
@@ -179,7 +174,7 @@ class Examples:
     def batches(
         self, size: int = 64, device: torch.device | str | None = None
     ) -> Iterator[tuple[np.ndarray, dict[str, torch.Tensor]]]:
-        """Batches of examples of like length, the shortest first, filled up on the right.
+        """Batches of examples of similar length, the shortest first, padded on the right.
 
         Arguments:
             size: examples of a batch.
@@ -209,11 +204,9 @@ class Examples:
         return batch
 
 
-def _labels(labels: Any, count: int, classes: int | None) -> tuple[np.ndarray | None, int]:
-    """Labels that fit the examples, and how many classes they have."""
-    if labels is None:
-        return None, 0
-    array = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+def checked_labels(labels: Any, count: int, classes: int | None = None) -> tuple[np.ndarray, int]:
+    """Labels of `count` examples, int64 [example], and how many classes they have."""
+    array = _numpy(labels)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise fail("labels", f"{array.dtype} of shape {array.shape}", "whole numbers [example]")
     if len(array) != count:
@@ -224,8 +217,12 @@ def _labels(labels: Any, count: int, classes: int | None) -> tuple[np.ndarray | 
     return array.astype(np.int64), most
 
 
+def _numpy(value: Any) -> np.ndarray:
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
 def _padding(tokenizer: Any) -> int:
-    """The token that fills up; the mask hides it, so that the end of text, or any token, does as well."""
+    """The token to pad with; it is masked, so that the end of text, or any token, will do."""
     found = (number for number in (tokenizer.pad_token_id, tokenizer.eos_token_id) if number is not None)
     return next(found, 0)
 

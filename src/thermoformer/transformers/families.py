@@ -1,15 +1,14 @@
-"""Where the attention heads lie in pretrained transformers: one adapter for all families of models.
+"""Where the attention heads of pretrained transformers are: a description of each family, one adapter for all.
 
-A head is what can go on its own: its query, key and value rows, and its columns of the output projection. Where several
-queries share one key and value (grouped-query attention), the group is the head. Layers that repeat the same weights
-(ALBERT) count once.
+A head is what can be removed on its own: its query, key and value rows, and its columns of the output projection. Where
+several queries share one key and value (grouped-query attention), the group is the head. Layers that repeat the same
+weights (ALBERT) count once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
 from operator import index
 from typing import Any
 
@@ -22,166 +21,123 @@ from .._validation import fail
 
 Head = tuple[int, int]
 
-# On the attention module: (heads that it was made with, heads still there in that numbering). It lies there, and not on
-# the model, so that a model and the body inside it agree, whichever of them was pruned.
+# On the attention module: (heads before any was removed, heads left in that numbering). It is there, and not on the
+# model, so that a model and the body inside it agree, whichever of them was pruned.
 RECORD = "thermoformer_heads"
 
 
 @dataclass(frozen=True)
 class Family:
-    """How models of one architecture name the parts of their attention.
+    """How models of one architecture name the parts of their attention. The defaults are the commonest names.
 
     Fields:
         name: as users know it.
         model_type: as transformers names its folder.
-        layers: from the body of a model to its layers, those with parameters of their own.
-        attention: path from a layer to the module that makes queries, keys and values.
+        attention: path from a layer to the module that computes queries, keys and values.
         output: path from a layer to the output projection.
-        query, key, value: names in the attention module; all the same where one matrix makes all three.
-        size: name of the number of features per head.
-        counts, widths: attributes of the attention module that count heads, and features of all heads.
-        finish: what the attention module does after the output projection.
+        projections: names of the query, key and value projections in the attention module; one name where a single
+            matrix computes all three, one after the other.
+        size: attribute of the attention module with the number of features per head.
+        counts, widths: its attributes with the number of heads, and with the number of features of all heads.
+        finish: what the attention module does after an output projection of its own: (module, input, projected).
         read: the token that classifiers of the family read, "first" or "last".
     """
 
     name: str
     model_type: str
-    layers: Callable[[Any], list[Any]]
-    attention: str
-    output: str
-    query: str
-    key: str
-    value: str
-    size: str
+    attention: str = "self_attn"
+    output: str = "self_attn.o_proj"
+    projections: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
+    size: str = "head_dim"
     counts: tuple[str, ...] = ()
     widths: tuple[str, ...] = ()
-    finish: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor] = lambda module, hidden, given: given
-    read: str = "first"
+    finish: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor] = lambda module, given, projected: projected
+    read: str = "last"
 
     @property
     def module(self) -> str:
-        """The module of transformers that defines the family's models."""
+        """The module of transformers that defines the models of the family."""
         return f"transformers.models.{self.model_type}.modeling_{self.model_type}"
 
-    @property
-    def fused(self) -> bool:
-        """Whether one matrix makes queries, keys and values."""
-        return self.query == self.value
-
-    @property
-    def projects_inside(self) -> bool:
-        """Whether the output projection is part of the attention module."""
-        return self.output.startswith(self.attention + ".")
+    def layers(self, body: nn.Module) -> list[nn.Module]:
+        """The layers of the body of a model that have attention, from the input on."""
+        end = "." + self.attention
+        return [body.get_submodule(name.removesuffix(end)) for name, _ in body.named_modules() if name.endswith(end)]
 
 
-def _bert_like(name: str, model_type: str) -> Family:
-    return Family(
-        name,
-        model_type,
-        layers=lambda body: list(body.encoder.layer),
-        attention="attention.self",
-        output="attention.output.dense",
-        query="query",
-        key="key",
-        value="value",
-        size="attention_head_size",
-        counts=("num_attention_heads",),
-        widths=("all_head_size",),
-    )
+_BERT = Family(
+    "BERT",
+    "bert",
+    attention="attention.self",
+    output="attention.output.dense",
+    projections=("query", "key", "value"),
+    size="attention_head_size",
+    counts=("num_attention_heads",),
+    widths=("all_head_size",),
+    read="first",
+)
 
-
-def _llama_like(name: str, model_type: str) -> Family:
-    return Family(
-        name,
-        model_type,
-        layers=lambda body: list(body.layers),
-        attention="self_attn",
-        output="self_attn.o_proj",
-        query="q_proj",
-        key="k_proj",
-        value="v_proj",
-        size="head_dim",
-        read="last",
-    )
-
-
-FAMILIES = (
-    _bert_like("BERT", "bert"),
-    _bert_like("RoBERTa", "roberta"),
-    _bert_like("XLM-RoBERTa", "xlm_roberta"),
+_ALL = (
+    _BERT,
+    replace(_BERT, name="RoBERTa", model_type="roberta"),
+    replace(_BERT, name="XLM-RoBERTa", model_type="xlm_roberta"),
     Family(
         "DistilBERT",
         "distilbert",
-        layers=lambda body: list(body.transformer.layer),
         attention="attention",
         output="attention.out_lin",
-        query="q_lin",
-        key="k_lin",
-        value="v_lin",
+        projections=("q_lin", "k_lin", "v_lin"),
         size="attention_head_size",
         counts=("n_heads",),
+        read="first",
     ),
-    Family(
-        "ALBERT",
-        "albert",
-        layers=lambda body: [layer for group in body.encoder.albert_layer_groups for layer in group.albert_layers],
+    replace(
+        _BERT,
+        name="ALBERT",
+        model_type="albert",
         attention="attention",
         output="attention.dense",
-        query="query",
-        key="key",
-        value="value",
-        size="attention_head_size",
-        counts=("num_attention_heads",),
-        widths=("all_head_size",),
-        finish=lambda module, hidden, given: module.LayerNorm(hidden + module.output_dropout(given)),
+        finish=lambda module, given, projected: module.LayerNorm(given + module.output_dropout(projected)),
     ),
     Family(
         "GPT-2",
         "gpt2",
-        layers=lambda body: list(body.h),
         attention="attn",
         output="attn.c_proj",
-        query="c_attn",
-        key="c_attn",
-        value="c_attn",
-        size="head_dim",
+        projections=("c_attn",),
         counts=("num_heads",),
         widths=("split_size",),
-        finish=lambda module, hidden, given: module.resid_dropout(given),
-        read="last",
+        finish=lambda module, given, projected: module.resid_dropout(projected),
     ),
-    _llama_like("Llama", "llama"),
-    _llama_like("Mistral", "mistral"),
-    _llama_like("Qwen2", "qwen2"),
+    Family("Llama", "llama"),
+    Family("Mistral", "mistral"),
+    Family("Qwen2", "qwen2"),
     Family(
         "ViT",
         "vit",
-        layers=lambda body: list(body.layers),
         attention="attention",
         output="attention.o_proj",
-        query="q_proj",
-        key="k_proj",
-        value="v_proj",
-        size="head_dim",
         counts=("num_attention_heads",),
+        read="first",
     ),
 )
+FAMILIES = {family.name: family for family in _ALL}
 
 
 def known_families() -> tuple[str, ...]:
-    """The names of the families whose heads can be read and cut.
+    """The names of the families whose heads can be read and removed.
 
     Example:
         >>> known_families()[:3]
         ('BERT', 'RoBERTa', 'XLM-RoBERTa')
     """
-    return tuple(family.name for family in FAMILIES)
+    return tuple(FAMILIES)
 
 
 def family_of(model_class: type) -> Family | None:
     """The family that a class of models belongs to, by the classes that it inherits from."""
-    homes = {parent.__module__ for parent in model_class.__mro__}
-    return next((family for family in FAMILIES if family.module in homes), None)
+    modules = {parent.__module__ for parent in model_class.__mro__}
+    return next((family for family in FAMILIES.values() if family.module in modules), None)
 
 
 def adapter_for(model: Any) -> Adapter:
@@ -200,17 +156,17 @@ def adapter_for(model: Any) -> Adapter:
     known = "a model of one of the families " + ", ".join(known_families())
     if not isinstance(model, PreTrainedModel):
         raise TypeError(str(fail("model", f"an object of type {type(model).__name__}", f"{known} of transformers")))
-    family = family_of(type(model))
+    name, family = type(model).__name__, family_of(type(model))
     if family is None:
-        raise fail("model", f"a {type(model).__name__}", known)
+        raise fail("model", f"a {name}", known)
     if getattr(model.config, "is_encoder_decoder", False) or getattr(model.config, "add_cross_attention", False):
-        raise fail("model", f"a {type(model).__name__} with cross-attention", "one with self-attention only")
+        raise fail("model", f"a {name} with cross-attention", "one with self-attention only")
     adapter = Adapter(model, family)
     try:
         for layer in range(adapter.layers):
             adapter.check(layer)
     except AttributeError as error:
-        got = f"a {type(model).__name__} without a part of its attention ({error})"
+        got = f"a {name} without a part of its attention ({error})"
         raise fail("model", got, f"the parts that {family.name} has in transformers") from error
     return adapter
 
@@ -220,26 +176,19 @@ class Adapter:
 
     It reads the model as it is now: after heads are removed in place, the same adapter shows those left. Heads are
     always numbered as in the model before any was removed.
+
+    Fields:
+        model: the model.
+        parts: the description of its family.
+        family: name of the family.
+        layers: number of attention layers with parameters of their own.
+        hidden_size: features of the residual stream.
     """
 
     def __init__(self, model: Any, family: Family) -> None:
-        self.model = model
-        self.parts = family
-
-    @property
-    def family(self) -> str:
-        """Name of the family."""
-        return self.parts.name
-
-    @property
-    def hidden_size(self) -> int:
-        """Features of the residual stream."""
-        return int(self.model.config.hidden_size)
-
-    @property
-    def layers(self) -> int:
-        """Number of attention layers with parameters of their own."""
-        return len(self._layers)
+        self.model, self.parts, self.family = model, family, family.name
+        self._layers = family.layers(model.base_model)
+        self.layers, self.hidden_size = len(self._layers), int(model.config.hidden_size)
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -248,24 +197,24 @@ class Adapter:
 
     @property
     def kept(self) -> tuple[tuple[int, ...], ...]:
-        """The heads still there, by layer."""
+        """The heads left, by layer."""
         return tuple(self._record(layer)[1] for layer in range(self.layers))
 
     def all_heads(self) -> list[Head]:
-        """Every (layer, head) still there, counted from 0, layer 0 nearest the input."""
+        """Every (layer, head) left, counted from 0, layer 0 nearest the input."""
         return [(layer, head) for layer, heads in enumerate(self.kept) for head in heads]
 
     def attention(self, layer: int) -> Any:
-        """The module that makes queries, keys and values."""
-        return _at_path(self._layers[layer], self.parts.attention)
-
-    def output_projection(self, layer: int) -> Any:
-        """The module that maps what the heads give to the residual stream; None where the layer has no head left."""
-        return self.projection(layer) if self.kept[layer] else None
+        """The module that computes queries, keys and values."""
+        return self._layers[layer].get_submodule(self.parts.attention)
 
     def projection(self, layer: int) -> Any:
-        """The output projection, also where it has no inputs left but a bias still."""
-        return _at_path(self._layers[layer], self.parts.output)
+        """The output projection, also of a layer without heads, where only its bias counts."""
+        return self._layers[layer].get_submodule(self.parts.output)
+
+    def output_projection(self, layer: int) -> Any:
+        """The module that maps the outputs of heads to the residual stream; None where the layer has no head left."""
+        return self.projection(layer) if self.kept[layer] else None
 
     def output_bias(self, layer: int) -> torch.Tensor | None:
         """The bias of the output projection, which stays when all heads are gone."""
@@ -280,9 +229,8 @@ class Adapter:
         return int(getattr(self.attention(layer), self.parts.size))
 
     def columns(self, layer: int, head: int) -> slice:
-        """Where a head lies in the input of the output projection."""
-        width = self.queries_per_head(layer) * self.head_size(layer)
-        at = self._position(layer, head)
+        """Where a head is in the input of the output projection."""
+        width, at = self.queries_per_head(layer) * self.head_size(layer), self._position(layer, head)
         return slice(at * width, (at + 1) * width)
 
     def projection_weight(self, layer: int) -> torch.Tensor:
@@ -295,9 +243,10 @@ class Adapter:
         Its product with the rows of `projection_weight` at `columns` is what the head writes of what it attends to.
         """
         size, at = self.head_size(layer), self._position(layer, head)
-        matrix = as_matrix(getattr(self.attention(layer), self.parts.value))
-        # One matrix for all three: queries first, then keys, then values.
-        start = 2 * (matrix.shape[1] // 3) if self.parts.fused else 0
+        *others, value = self.parts.projections
+        matrix = as_matrix(getattr(self.attention(layer), value))
+        # A single matrix has queries first, then keys, then values.
+        start = 0 if others else 2 * (matrix.shape[1] // 3)
         return matrix[:, start + at * size : start + (at + 1) * size].repeat(1, self.queries_per_head(layer))
 
     def check(self, layer: int) -> None:
@@ -308,10 +257,6 @@ class Adapter:
         if is_plain(output) and as_matrix(output).shape[0] != width:
             got = f"an output projection in layer {layer} with {as_matrix(output).shape[0]} inputs"
             raise fail("model", got, f"{width}, those of its heads; heads removed by other means are not known here")
-
-    @property
-    def _layers(self) -> list[Any]:
-        return self.parts.layers(self.model.base_model)
 
     def _record(self, layer: int) -> tuple[int, tuple[int, ...]]:
         config = self.model.config
@@ -336,19 +281,17 @@ def checked_heads(adapter: Adapter, heads: Any, name: str = "heads") -> list[Hea
             # Numbers with a fraction and True would pass as integers otherwise.
             if isinstance(layer, bool) or isinstance(head, bool):
                 raise TypeError
-            pairs.append((index(layer), index(head)))
+            layer, head = index(layer), index(head)
         except (TypeError, ValueError):
             raise TypeError(str(fail(name, f"{pair!r} among them", expected))) from None
-    for layer, head in pairs:
         if not 0 <= layer < adapter.layers or not 0 <= head < adapter.heads[layer]:
             raise fail(name, (layer, head), f"heads of a model with {adapter.heads} heads in its layers, from 0")
         if head not in adapter.kept[layer]:
-            raise fail(
-                name, f"{(layer, head)}, which is removed already", f"heads of {adapter.kept[layer]}, those left"
-            )
-    if len(set(pairs)) < len(pairs):
-        twice = next(pair for pair in pairs if pairs.count(pair) > 1)
-        raise fail(name, f"{twice} more than once", expected)
+            left = f"heads of {adapter.kept[layer]}, those left"
+            raise fail(name, f"{(layer, head)}, which is removed already", left)
+        if (layer, head) in pairs:
+            raise fail(name, f"{(layer, head)} more than once", expected)
+        pairs.append((layer, head))
     return pairs
 
 
@@ -365,7 +308,3 @@ def as_matrix(module: Any) -> torch.Tensor:
         got = f"a {type(module).__name__} with a weight of type {weight} in its attention"
         raise fail("model", got, "plain weights: not quantised, not wrapped, not spread over several devices")
     return module.weight if type(module) is Conv1D else module.weight.T
-
-
-def _at_path(module: Any, path: str) -> Any:
-    return reduce(getattr, path.split("."), module)

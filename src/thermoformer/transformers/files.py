@@ -1,7 +1,7 @@
 """Pruned models on disk: safetensors weights, the configuration, and a small file that says which heads are left.
 
-A folder is written beside its place and then moved there, so that it is whole or not there at all. Nothing in a folder
-is run: the class of a model comes from a list of those of the known families.
+A folder is written aside and then moved into place, so that it is whole or not there at all. Nothing in a folder is
+run: the class of a model is one that transformers exports for a known family.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -23,7 +23,6 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 from transformers.initialization import no_init_weights
 
-from .._files import write_safely
 from .._validation import fail
 from .families import FAMILIES, Family, Head, adapter_for, checked_heads, family_of
 from .pretrained import CONFIG_FILE, WEIGHTS_FILE, config_from, read_json
@@ -56,11 +55,15 @@ def save_pruned(model: Any, folder: str | Path, *, tokenizer: Any = None) -> Pat
     adapter = adapter_for(model)
     refuse_unfit(adapter)
     name = type(model).__name__
-    if _known_classes(adapter.parts).get(name) is not type(model):
+    if _exported(adapter.parts, name) is not type(model):
         raise fail("model", f"a {name} of {type(model).__module__}", "a class of transformers itself")
     options = {"add_pooling_layer": False} if getattr(model, "pooler", True) is None else {}
     tensors = _own_tensors(model)
-    _check_names(type(model), model.config, options, set(tensors))
+    with torch.device("meta"):
+        described = _own_tensors(_blank(type(model), model.config, options))
+    if odd := set(tensors) ^ set(described):
+        got = f"a {name} with other weights than its configuration says ({_some(odd)})"
+        raise fail("model", got, "one as its configuration describes it")
     record = {
         "format": FORMAT,
         "class": name,
@@ -71,27 +74,25 @@ def save_pruned(model: Any, folder: str | Path, *, tokenizer: Any = None) -> Pat
         "transformers": transformers.__version__,
     }
 
-    def write(part: Path) -> None:
+    with _new_folder(Path(folder), PRUNED_MARK, tokenizer) as part:
         model.config.save_pretrained(part)
         # As transformers does: a loaded model has the precision of the saved one.
-        dtype = str(model.dtype).removeprefix("torch.")
-        _edit_json(part / CONFIG_FILE, architectures=[name], dtype=dtype)
+        _edit_json(part / CONFIG_FILE, architectures=[name], dtype=str(model.dtype).removeprefix("torch."))
         if model.can_generate():
             model.generation_config.save_pretrained(part)
         contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
         save_file(contiguous, part / WEIGHTS_FILE, metadata={"format": "pt"})
         record["sha256"] = _checksum(part / WEIGHTS_FILE)
         (part / RECORD_FILE).write_text(json.dumps(record, indent=1) + "\n")
-
-    return _written(Path(folder), write, PRUNED_MARK, tokenizer)
+    return Path(folder)
 
 
 def load_pruned(folder: str | Path, *, device: Any = None, attention: str | None = None) -> Any:
     """The model that `save_pruned` wrote, ready to predict.
 
     Arguments:
-        device: where its weights go; the CPU where absent.
-        attention: how attention is computed ("eager", "sdpa", ...); as transformers chooses where absent.
+        device: where its weights go; by default the CPU.
+        attention: how attention is computed ("eager", "sdpa", ...); by default as transformers chooses.
 
     Example:
         >>> load_pruned("nowhere")
@@ -100,11 +101,11 @@ def load_pruned(folder: str | Path, *, device: Any = None, attention: str | None
     """
     folder = Path(folder)
     record = _read_record(folder)
-    family = next((family for family in FAMILIES if family.name == record["family"]), None)
-    model_class = None if family is None else _known_classes(family).get(record["class"])
-    if family is None or model_class is None:
+    family = FAMILIES.get(record["family"])
+    model_class = None if family is None else _exported(family, record["class"])
+    if model_class is None:
         got = f"a {record['class']!r} of the family {record['family']!r}"
-        raise fail(f"{RECORD_FILE}", got, "a class of transformers of a known family")
+        raise fail(RECORD_FILE, got, "a class of transformers of a known family")
     model = _built(model_class, _read_config(folder, model_class), record)
     if attention is not None:
         try:
@@ -143,38 +144,29 @@ def export_masked(model: Any, heads: Sequence[Head], folder: str | Path, *, toke
     """
     adapter = adapter_for(model)
     silent = checked_heads(adapter, heads)
-    removed = [
-        (layer, head)
-        for layer, (count, kept) in enumerate(zip(adapter.heads, adapter.kept, strict=True))
-        for head in range(count)
-        if head not in kept
-    ]
     full = restore_heads(model)
     restored = adapter_for(full)
+    removed = set(restored.all_heads()) - set(adapter.all_heads())
     with torch.no_grad():
         for layer, head in silent:
             restored.projection_weight(layer)[restored.columns(layer, head)] = 0
 
-    def write(part: Path) -> None:
+    with _new_folder(Path(folder), MASKED_MARK, tokenizer) as part:
         full.save_pretrained(part)
         _edit_json(part / CONFIG_FILE)
-        record = {"format": MASKED, "heads": sorted(silent + removed)}
+        record = {"format": MASKED, "heads": sorted({*silent, *removed})}
         (part / MASKED_FILE).write_text(json.dumps(record, indent=1) + "\n")
+    return Path(folder)
 
-    return _written(Path(folder), write, MASKED_MARK, tokenizer)
 
-
-def _known_classes(family: Family) -> dict[str, Any]:
-    """The model classes that transformers exports for a family, by name."""
+def _exported(family: Family, name: str) -> Any:
+    """The model class of a name that transformers exports for a family; None where there is none."""
     module = import_module(family.module)
-    exported = {name: getattr(module, name) for name in module.__all__}
-    return {
-        name: found
-        for name, found in exported.items()
-        if isinstance(found, type) and issubclass(found, PreTrainedModel) and family_of(found) is family
-        # The abstract class that the others inherit from.
-        if not name.endswith("PreTrainedModel")
-    }
+    found = getattr(module, name) if name in module.__all__ else None
+    if not (isinstance(found, type) and issubclass(found, PreTrainedModel) and family_of(found) is family):
+        return None
+    # The abstract class that the others inherit from is no model.
+    return None if name.endswith("PreTrainedModel") else found
 
 
 def _own_tensors(model: Any) -> dict[str, torch.Tensor]:
@@ -182,15 +174,6 @@ def _own_tensors(model: Any) -> dict[str, torch.Tensor]:
     named = dict(model.named_parameters())
     every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     return named | {name: tensor for name, tensor in model.state_dict().items() if name not in every}
-
-
-def _check_names(model_class: Any, config: Any, options: dict[str, Any], names: set[str]) -> None:
-    """An error where the class would not build a model with weights of these names, so that it could not be loaded."""
-    with torch.device("meta"):
-        twin = _own_tensors(_blank(model_class, config, options))
-    if odd := names ^ set(twin):
-        got = f"a {model_class.__name__} with other weights than its configuration says ({_some(odd)})"
-        raise fail("model", got, "one as its configuration describes it")
 
 
 def _blank(model_class: Any, config: Any, options: dict[str, Any]) -> Any:
@@ -272,44 +255,37 @@ def _fill(model: Any, folder: Path, record: dict[str, Any]) -> None:
         places[name].data = tensor
 
 
-def _written(folder: Path, write: Callable[[Path], None], mark: tuple[str, str], tokenizer: Any) -> Path:
-    """Writes a folder whole: beside its place first. What is there is replaced only where it bears the mark."""
+@contextmanager
+def _new_folder(folder: Path, mark: tuple[str, str], tokenizer: Any) -> Iterator[Path]:
+    """A folder to write a model into; it then gets its name. What is there is replaced only where it bears the mark."""
     if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):
         raise TypeError(str(fail("tokenizer", f"a {type(tokenizer).__name__}", "a tokenizer of transformers")))
     refuse_foreign_folder(folder, mark)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(mkdtemp(prefix=f".{folder.name}.part", dir=folder.parent))
     try:
-        write(part)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(part)
-            if (part / "tokenizer_config.json").is_file():
-                _edit_json(part / "tokenizer_config.json")
-        for file in part.rglob("*"):
-            if file.is_file():
-                with file.open("rb+") as stream:
-                    os.fsync(stream.fileno())
-        # A temporary folder is closed to others; this one is to be what any new folder is.
-        mask = os.umask(0)
-        os.umask(mask)
-        part.chmod(0o777 & ~mask)
-        if folder.exists():
-            old = part.with_name(part.name + ".old")
-            os.replace(folder, old)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{folder.name}.part", dir=folder.parent) as aside:
+            part, old = Path(aside, "new"), Path(aside, "old")
+            part.mkdir()
+            yield part
+            if tokenizer is not None:
+                tokenizer.save_pretrained(part)
+                if (part / "tokenizer_config.json").is_file():
+                    _edit_json(part / "tokenizer_config.json")
+            for file in part.rglob("*"):
+                if file.is_file():
+                    with file.open("rb+") as stream:
+                        os.fsync(stream.fileno())
+            if folder.exists():
+                os.replace(folder, old)
             try:
                 os.replace(part, folder)
             except OSError:
-                os.replace(old, folder)
+                if old.exists():
+                    os.replace(old, folder)
                 raise
-            shutil.rmtree(old)
-        else:
-            os.replace(part, folder)
     except (OSError, SafetensorError) as error:
         expected = "a folder that can be written to, on a disk with space left"
         raise fail("folder", f"{folder}, which cannot be written ({error})", expected) from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    return folder
 
 
 def refuse_foreign_folder(folder: Path, mark: tuple[str, str]) -> None:
@@ -333,7 +309,7 @@ def refuse_foreign_folder(folder: Path, mark: tuple[str, str]) -> None:
 def _edit_json(file: Path, **entries: Any) -> None:
     """Changes entries of a JSON file of a model, and drops the one that names code of the model it came from."""
     kept = {name: value for name, value in read_json(file).items() if name != "auto_map"}
-    write_safely(file, json.dumps(kept | entries, indent=2) + "\n")
+    file.write_text(json.dumps(kept | entries, indent=2) + "\n")
 
 
 def _checksum(file: Path) -> str:

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from .._progress import Progress, shown_progress
 from .._validation import fail, positive_integer, positive_number
 from .data import Examples
-from .passes import check_fits, padded_with, without_cache
+from .passes import check_fits, padded_with, run
 
 # Share of the steps over which the rate rises from zero, decay of the weights, and largest norm of the gradient: the
 # settings with which models of this kind are usually trained.
@@ -80,8 +80,8 @@ def train_classifier(
                     for group in optimiser.param_groups:
                         group["lr"] = rate * min(1.0, rise) * (1 - len(losses) / steps)
                     found, inputs = next(train.subset(some).batches(len(some), place))
-                    logits = model(**inputs, **without_cache(inputs, model)).logits
-                    loss = cross_entropy(logits.float(), torch.from_numpy(labels[some[found]]).to(place))
+                    logits = run(model, inputs).logits.float()
+                    loss = cross_entropy(logits, torch.from_numpy(labels[some[found]]).to(place))
                     losses.append(float(loss.detach()))
                     if not math.isfinite(losses[-1]):
                         raise fail("rate", rate, f"a smaller one: the loss is {losses[-1]} at step {len(losses)}")

@@ -8,7 +8,7 @@ limit of a prior that holds the trained readout fixed: ln p = Σ ln softmax(logi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -20,16 +20,16 @@ from torch.nn.functional import cross_entropy
 from .._validation import fail, one_of
 from .data import Examples
 from .families import adapter_for
-from .judge import PENALTY, pooled
+from .judge import features_of, pooled
 from .masks import head_masks
-from .passes import READOUTS, need_causal, read_out, reading, without_cache
-from .probe import LinearProbe
+from .passes import READOUTS, need_causal, reading, run
+from .probe import PENALTY, LinearProbe
 from .readout_evidence import ReadoutEvidence, class_targets, readout_evidence
-
-GOALS = ("auto", "probe", "classifier", "language")
 
 # Sets of tokens drawn from the model itself for its Fisher information.
 _FISHER_DRAWS = 4
+
+Inputs = dict[str, torch.Tensor]
 
 
 class Expansion(NamedTuple):
@@ -37,7 +37,7 @@ class Expansion(NamedTuple):
 
     Fields:
         slope: [head].
-        curvature: [head, head], positive semi-definite (Gauss–Newton); zero where it was not asked for.
+        curvature: [head, head], positive semi-definite (Gauss–Newton); zero where it is left out.
     """
 
     slope: np.ndarray
@@ -61,8 +61,6 @@ class Goal(ABC):
     """
 
     name = ""
-    # Whether the log evidence needs its curvature to say what the removal of a whole head does.
-    curved = True
 
     def __init__(
         self,
@@ -81,7 +79,7 @@ class Goal(ABC):
 
     @abstractmethod
     def loss(self, mask: np.ndarray) -> float:
-        """The mean loss of an example under a mask [head]."""
+        """The mean loss of an example, or of a token, under a mask [head]."""
 
     @abstractmethod
     def slopes(self, mask: np.ndarray) -> np.ndarray:
@@ -92,52 +90,52 @@ class Goal(ABC):
         """ln p(labels | mask)."""
 
     @abstractmethod
-    def expansion(self, mask: np.ndarray, *, curvature: bool | None = None) -> Expansion:
-        """The log evidence around a mask, to first order, or with its curvature."""
+    def expansion(self, mask: np.ndarray) -> Expansion:
+        """The log evidence around a mask."""
 
     @contextmanager
-    def _masked(self, mask: np.ndarray, *, gradients: bool = False) -> Iterator[_Passes]:
+    def _passes(
+        self, mask: np.ndarray, *, own: bool = False, shared: bool = False
+    ) -> Iterator[Iterator[tuple[np.ndarray, Inputs, torch.Tensor]]]:
+        """Batches under a mask: the places of their examples, the inputs, and the mask.
+
+        Gradients can be taken in the mask where every example has its own [example, head], or where all share one.
+        """
         tensor = torch.as_tensor(np.asarray(mask, np.float32))
-        with reading(self.model, self.examples, self.device, gradients=gradients) as place:
-            with head_masks(self.model, tensor.to(place)) as masks:
-                yield _Passes(self, masks, place)
+        with (
+            reading(self.model, self.examples, self.device, gradients=own or shared) as place,
+            head_masks(self.model, tensor.to(place)) as masks,
+        ):
+            tensor = masks.mask.clone().requires_grad_(shared)
 
+            def batches() -> Iterator[tuple[np.ndarray, Inputs, torch.Tensor]]:
+                for places, inputs in self.examples.batches(self.batch, place):
+                    masks.mask = tensor.expand(len(places), -1).clone().requires_grad_(True) if own else tensor
+                    yield places, inputs, masks.mask
 
-class _Passes:
-    """Batches of a model under a mask."""
+            yield batches()
 
-    def __init__(self, goal: Goal, masks: Any, place: torch.device) -> None:
-        self.goal, self.masks, self.place = goal, masks, place
-        self.mask = masks.mask
+    def _slopes(self, mask: np.ndarray, lost: Callable[[np.ndarray, Inputs], torch.Tensor]) -> np.ndarray:
+        """Slopes of a sum over the examples of a batch, each in the mask of its example [example, head]."""
+        found = np.empty((len(self.examples), len(self.heads)))
+        with self._passes(mask, own=True) as batches:
+            for places, inputs, own in batches:
+                found[places] = torch.autograd.grad(lost(places, inputs), own)[0].cpu().numpy()
+        return found
 
-    def batches(self) -> Iterator[tuple[np.ndarray, dict[str, torch.Tensor]]]:
-        """As `Examples.batches`, under one mask for all examples."""
-        self.masks.mask = self.mask
-        yield from self.goal.examples.batches(self.goal.batch, self.place)
+    def _features(self, inputs: Inputs) -> torch.Tensor:
+        """The model's representation, read out, float64 [example, feature]."""
+        return features_of(self.model, inputs, self.readout).double()
 
-    def with_own_masks(self) -> Iterator[tuple[np.ndarray, dict[str, torch.Tensor], torch.Tensor]]:
-        """Batches in which every example has a mask of its own [example, head], to take gradients in."""
-        for places, inputs in self.goal.examples.batches(self.goal.batch, self.place):
-            own = self.mask.expand(len(places), -1).clone().requires_grad_(True)
-            self.masks.mask = own
-            yield places, inputs, own
-
-    def features(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        """The model's representation, read out [example, feature]."""
-        body = self.goal.model.base_model
-        states = body(**inputs, **without_cache(inputs, body)).last_hidden_state
-        return read_out(states.float(), inputs.get("attention_mask"), self.goal.readout)
-
-    def logits(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        """What the model's own head says, in float32."""
-        return self.goal.model(**inputs, **without_cache(inputs, self.goal.model)).logits.float()
+    def _logits(self, inputs: Inputs) -> torch.Tensor:
+        """The logits of the model's own head, in float32."""
+        return run(self.model, inputs).logits.float()
 
 
 class ProbeGoal(Goal):
     """A linear probe is fitted on the features of a model whose weights stay as they are."""
 
     name = "probe"
-    curved = False
 
     def __init__(self, model: Any, examples: Examples, **options: Any) -> None:
         super().__init__(model, examples, **options)
@@ -146,9 +144,8 @@ class ProbeGoal(Goal):
 
     def features(self, mask: np.ndarray) -> torch.Tensor:
         """The model's features under a mask, float64 [example, feature]."""
-        where = {"readout": self.readout, "batch": self.batch, "device": self.device}
         with head_masks(self.model, torch.as_tensor(np.asarray(mask, np.float32))):
-            rows = pooled(self.model, self.examples, **where)
+            rows = pooled(self.model, self.examples, readout=self.readout, batch=self.batch, device=self.device)
         return torch.from_numpy(rows).to(next(self.model.parameters()).device, torch.float64)
 
     def evidence(self, mask: np.ndarray) -> ReadoutEvidence:
@@ -166,66 +163,57 @@ class ProbeGoal(Goal):
         halves = order[: len(order) // 2], order[len(order) // 2 :]
         lost = 0.0
         for one, other in (halves, halves[::-1]):
-            probe = _fitted(features[one], self.labels[one], self.examples.classes)
-            lost += len(other) * probe.loss(features[other], self.labels[other])
+            lost += len(other) * self._fitted(features[one], self.labels[one]).loss(features[other], self.labels[other])
         return lost / len(features)
 
     def slopes(self, mask: np.ndarray) -> np.ndarray:
         """Slopes of the loss of a probe that was fitted under this mask, and is held fixed."""
-        features = self.features(mask).cpu().numpy()
-        weights, bias = _fitted(features, self.labels, self.examples.classes).affine()
-        found = np.empty((len(features), len(self.heads)))
-        with self._masked(mask, gradients=True) as passes:
-            matrix = torch.from_numpy(weights).to(passes.place)
-            offset = torch.from_numpy(bias).to(passes.place)
-            for places, inputs, own in passes.with_own_masks():
-                logits = passes.features(inputs).double() @ matrix + offset
-                labels = torch.from_numpy(self.labels[places]).to(passes.place)
-                (slope,) = torch.autograd.grad(cross_entropy(logits, labels, reduction="sum"), own)
-                found[places] = slope.cpu().numpy()
-        return found
+        features = self.features(mask)
+        affine = self._fitted(features.cpu().numpy(), self.labels).affine()
+        matrix, offset = (torch.from_numpy(part).to(features.device) for part in affine)
+        labels = torch.from_numpy(self.labels).to(features.device)
 
-    def expansion(self, mask: np.ndarray, *, curvature: bool | None = None) -> Expansion:
-        """The evidence of the refitted readout around a mask.
+        def lost(places: np.ndarray, inputs: Inputs) -> torch.Tensor:
+            return cross_entropy(self._features(inputs) @ matrix + offset, labels[places], reduction="sum")
+
+        return self._slopes(mask, lost)
+
+    def _fitted(self, features: np.ndarray, labels: np.ndarray) -> LinearProbe:
+        return LinearProbe(PENALTY).fit(features, labels, classes=self.examples.classes)
+
+    def expansion(self, mask: np.ndarray, *, curvature: bool = False) -> Expansion:
+        """The evidence of the refitted readout around a mask, to first order or with its curvature.
 
         A head changes what the readout W says of example μ by J = W·∂f/∂m. With W fitted anew, the second order of the
         energy in these changes is Jᵀ(sK + τI)⁻¹J.
         """
         evidence = self.evidence(mask)
-        directions = [evidence.gradient()]
-        if self.curved if curvature is None else curvature:
-            readout = evidence.readout()
-            directions += [readout[:, output].expand(len(self.labels), -1) for output in range(readout.shape[1])]
-            found = self._changes(mask, directions)
-            changes = found[..., 1:] - found[..., 1:].mean(0)
-            weighted = evidence.residual(changes) / evidence.temperature
-            bend = torch.einsum("ehd,ekd->hk", changes, weighted).cpu().numpy()
-            return Expansion(found[..., 0].sum(0).cpu().numpy(), bend)
-        slope = np.zeros(len(self.heads))
-        with self._masked(mask, gradients=True) as passes:
-            passes.mask = passes.mask.clone().requires_grad_(True)
-            for places, inputs in passes.batches():
-                value = (passes.features(inputs).double() * directions[0][places]).sum()
-                slope += torch.autograd.grad(value, passes.mask)[0].cpu().numpy()
-        return Expansion(slope, np.zeros((len(slope), len(slope))))
-
-    def _changes(self, mask: np.ndarray, directions: list[torch.Tensor]) -> torch.Tensor:
-        """∂(features·direction)/∂mask [example, head, direction]."""
-        shape = len(self.labels), len(self.heads), len(directions)
-        found = torch.empty(shape, dtype=torch.float64, device=directions[0].device)
-        with self._masked(mask, gradients=True) as passes:
-            for places, inputs, own in passes.with_own_masks():
-                features = passes.features(inputs).double()
-                values = [(features * direction[places]).sum() for direction in directions]
+        direction = evidence.gradient()
+        slope, bend = np.zeros(len(self.heads)), np.zeros((len(self.heads), len(self.heads)))
+        if not curvature:
+            with self._passes(mask, shared=True) as batches:
+                for places, inputs, shared in batches:
+                    value = (self._features(inputs) * direction[places]).sum()
+                    slope += torch.autograd.grad(value, shared)[0].cpu().numpy()
+            return Expansion(slope, bend)
+        readout = evidence.readout()
+        shape = len(self.labels), len(self.heads), 1 + readout.shape[1]
+        found = torch.empty(shape, dtype=torch.float64, device=direction.device)
+        with self._passes(mask, own=True) as batches:
+            for places, inputs, own in batches:
+                features = self._features(inputs)
+                values = [(features * direction[places]).sum(), *(features @ readout).sum(0)]
                 found[places] = _each_slope(values, own)
-        return found
+        changes = found[..., 1:] - found[..., 1:].mean(0)
+        bend = torch.einsum("ehd,ekd->hk", changes, evidence.residual(changes) / evidence.temperature)
+        return Expansion(found[..., 0].sum(0).cpu().numpy(), bend.cpu().numpy())
 
 
 class ClassifierGoal(Goal):
-    """A model with a head of its own that names the class.
+    """A classifier with a head of its own.
 
-    The loss is that of the labels. The evidence is of what the whole model says, Σ_c p_c(all heads) ln p_c(mask): it
-    has learned the labels, and what slopes they leave are those of being surer still of the training set.
+    The loss is that of the labels. The evidence is that of the full model's own predictions, Σ_c p_c(all heads)
+    ln p_c(mask): the model has learned the labels, whose slopes would only make it surer of the training set.
     """
 
     name = "classifier"
@@ -251,36 +239,32 @@ class ClassifierGoal(Goal):
 
     def _log_chances(self, mask: np.ndarray) -> np.ndarray:
         rows = np.empty((len(self.labels), self.model.config.num_labels))
-        with self._masked(mask) as passes:
-            for places, inputs in passes.batches():
-                rows[places] = torch.log_softmax(passes.logits(inputs).double(), dim=1).cpu().numpy()
+        with self._passes(mask) as batches:
+            for places, inputs, _ in batches:
+                rows[places] = torch.log_softmax(self._logits(inputs).double(), dim=1).cpu().numpy()
         return rows
 
     def slopes(self, mask: np.ndarray) -> np.ndarray:  # noqa: D102
-        found = np.empty((len(self.labels), len(self.heads)))
-        with self._masked(mask, gradients=True) as passes:
-            for places, inputs, own in passes.with_own_masks():
-                lost = cross_entropy(passes.logits(inputs), self._labels(places, passes), reduction="sum")
-                found[places] = torch.autograd.grad(lost, own)[0].cpu().numpy()
-        return found
+        def lost(places: np.ndarray, inputs: Inputs) -> torch.Tensor:
+            logits = self._logits(inputs)
+            return cross_entropy(logits, torch.from_numpy(self.labels[places]).to(logits.device), reduction="sum")
 
-    def expansion(self, mask: np.ndarray, *, curvature: bool | None = None) -> Expansion:
+        return self._slopes(mask, lost)
+
+    def expansion(self, mask: np.ndarray) -> Expansion:
         """ln p around a mask; the curvature is Σ Jᵀ(diag p − ppᵀ)J of the changes J of the logits."""
         said = self.said
         slope, bend = np.zeros(len(self.heads)), np.zeros((len(self.heads), len(self.heads)))
-        with self._masked(mask, gradients=True) as passes:
-            for places, inputs, own in passes.with_own_masks():
-                logits = passes.logits(inputs).double()
+        with self._passes(mask, own=True) as batches:
+            for places, inputs, own in batches:
+                logits = self._logits(inputs).double()
                 chances = torch.softmax(logits.detach(), dim=1)
-                changes = _each_slope([logits[:, one].sum() for one in range(logits.shape[1])], own)
-                wanted = torch.from_numpy(said[places]).to(passes.place) - chances
+                changes = _each_slope(list(logits.sum(0)), own)
+                wanted = torch.from_numpy(said[places]).to(chances.device) - chances
                 slope += torch.einsum("ehc,ec->h", changes, wanted).cpu().numpy()
                 centred = changes - torch.einsum("ehc,ec->eh", changes, chances)[..., None]
                 bend += torch.einsum("ehc,ec,ekc->hk", centred, chances, centred).cpu().numpy()
-        return Expansion(slope, bend if curvature is None or curvature else np.zeros_like(bend))
-
-    def _labels(self, places: np.ndarray, passes: _Passes) -> torch.Tensor:
-        return torch.from_numpy(self.labels[places]).to(passes.place)
+        return Expansion(slope, bend)
 
 
 class LanguageGoal(Goal):
@@ -296,48 +280,41 @@ class LanguageGoal(Goal):
         if self.tokens < 1:
             raise fail("examples", "sequences of one token", "two tokens or more in a sequence")
 
-    def loss(self, mask: np.ndarray) -> float:
-        """The mean loss of a token."""
+    def loss(self, mask: np.ndarray) -> float:  # noqa: D102
         return -self.log_evidence(mask) / self.tokens
 
     def log_evidence(self, mask: np.ndarray) -> float:  # noqa: D102
         total = 0.0
-        with self._masked(mask) as passes:
-            for _, inputs in passes.batches():
-                total += float(_token_likelihood(passes.logits(inputs), inputs).double().sum())
+        with self._passes(mask) as batches:
+            for _, inputs, _ in batches:
+                total += float(_token_likelihood(self._logits(inputs), inputs).double().sum())
         return total
 
     def slopes(self, mask: np.ndarray) -> np.ndarray:  # noqa: D102
-        found = np.empty((len(self.examples), len(self.heads)))
-        with self._masked(mask, gradients=True) as passes:
-            for places, inputs, own in passes.with_own_masks():
-                lost = -_token_likelihood(passes.logits(inputs), inputs).sum()
-                found[places] = torch.autograd.grad(lost, own)[0].cpu().numpy()
-        return found
+        return self._slopes(mask, lambda _, inputs: -_token_likelihood(self._logits(inputs), inputs).sum())
 
-    def expansion(self, mask: np.ndarray, *, curvature: bool | None = None) -> Expansion:
+    def expansion(self, mask: np.ndarray) -> Expansion:
         """ln p of the tokens around a mask; the curvature is the Fisher information, by tokens that the model draws.
 
         Slopes of ln p of tokens drawn from the model itself do not correlate between positions, so that the square of
         their sum over a sequence has the Fisher information of the sequence as its mean.
         """
-        curved = curvature is None or curvature
         slope, bend = np.zeros(len(self.heads)), np.zeros((len(self.heads), len(self.heads)))
-        with self._masked(mask, gradients=True) as passes:
-            generator = torch.Generator(passes.place).manual_seed(self.seed)
-            for _, inputs, own in passes.with_own_masks():
-                logits = passes.logits(inputs)
-                values = [_token_likelihood(logits, inputs).sum()]
-                if curved:
-                    chances = torch.softmax(logits.detach()[:, :-1], dim=2)
-                    drawn = torch.multinomial(chances.flatten(0, 1), _FISHER_DRAWS, True, generator=generator)
-                    for column in drawn.T:
-                        tokens = column.reshape(chances.shape[:2])
-                        values.append(_token_likelihood(logits, inputs, tokens).sum())
+        with self._passes(mask, own=True) as batches:
+            generator = torch.Generator(self.model.device).manual_seed(self.seed)
+            for _, inputs, own in batches:
+                logits = self._logits(inputs)
+                chances = torch.softmax(logits.detach()[:, :-1], dim=2)
+                drawn = torch.multinomial(chances.flatten(0, 1), _FISHER_DRAWS, True, generator=generator)
+                wanted = [inputs["input_ids"][:, 1:], *drawn.T.unflatten(1, chances.shape[:2])]
+                values = [_token_likelihood(logits, inputs, tokens).sum() for tokens in wanted]
                 found = _each_slope(values, own).cpu().numpy()
                 slope += found[..., 0].sum(0)
                 bend += np.einsum("ehd,ekd->hk", found[..., 1:], found[..., 1:]) / _FISHER_DRAWS
         return Expansion(slope, bend)
+
+
+_KINDS: dict[str, type[Goal]] = {kind.name: kind for kind in (ProbeGoal, ClassifierGoal, LanguageGoal)}
 
 
 def goal_for(model: Any, examples: Examples, goal: str = "auto", **options: Any) -> Goal:
@@ -349,18 +326,13 @@ def goal_for(model: Any, examples: Examples, goal: str = "auto", **options: Any)
             classes, probe otherwise.
         options: as of `Goal`.
     """
-    one_of("goal", goal, GOALS)
+    one_of("goal", goal, ("auto", *_KINDS))
     if len(examples) == 0:
         raise fail("data", "no examples", "at least one")
     if goal == "auto":
         own = type(model).__name__.endswith(("ForSequenceClassification", "ForImageClassification"))
         goal = "language" if examples.kind == "language" else "classifier" if own else "probe"
-    kinds = {"probe": ProbeGoal, "classifier": ClassifierGoal, "language": LanguageGoal}
-    return kinds[goal](model, examples, **options)
-
-
-def _fitted(features: np.ndarray, labels: np.ndarray, classes: int) -> LinearProbe:
-    return LinearProbe(PENALTY).fit(features, labels, classes=classes)
+    return _KINDS[goal](model, examples, **options)
 
 
 def _each_slope(values: list[torch.Tensor], own: torch.Tensor) -> torch.Tensor:
@@ -370,9 +342,7 @@ def _each_slope(values: list[torch.Tensor], own: torch.Tensor) -> torch.Tensor:
     return torch.stack(slopes, dim=-1).double()
 
 
-def _token_likelihood(
-    logits: torch.Tensor, inputs: dict[str, torch.Tensor], tokens: torch.Tensor | None = None
-) -> torch.Tensor:
+def _token_likelihood(logits: torch.Tensor, inputs: Inputs, tokens: torch.Tensor | None = None) -> torch.Tensor:
     """ln p of the tokens to predict [example, token − 1], those of the text or given ones; 0 where there is padding."""
     targets = inputs["input_ids"][:, 1:] if tokens is None else tokens
     found = -cross_entropy(logits[:, :-1].transpose(1, 2), targets, reduction="none")

@@ -1,8 +1,9 @@
-"""How well a pretrained transformer does: a linear probe on its features, its own head, perplexity, its stories."""
+"""How well a pretrained transformer does (by a probe on its features, its own head, perplexity), and how fast it is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from .._validation import fail, nonnegative_integer, one_of, positive_integer, positive_number
 from .data import Examples
-from .passes import READOUTS, need_causal, read_out, reading, without_cache
+from .passes import READOUTS, need_causal, read_out, reading, run
 from .probe import PENALTY, LinearProbe
 
 # Logits as float64 at once, 128 MiB: those of all tokens of a batch would fill a GPU.
@@ -25,12 +26,12 @@ def pooled(
     batch: int = 64,
     device: torch.device | str | None = None,
 ) -> np.ndarray:
-    """What a model makes of each example: the last hidden state of its body, read out over the example's tokens.
+    """Features of each example: the last hidden state of the model's body, read out over the tokens of the example.
 
     Arguments:
         readout: the "mean" over the tokens that the attention mask shows, the "first" token or the "last".
         batch: examples at once.
-        device: where to compute; the model is moved there. Where absent, where the model is.
+        device: where to compute; the model is moved there. By default where the model is.
 
     Returns:
         float32 [example, feature].
@@ -42,17 +43,18 @@ def pooled(
         (2, 8)
     """
     one_of("readout", readout, READOUTS)
-    rows: np.ndarray | None = None
+    order, rows = [], []
     with reading(model, examples, device) as place:
-        body = model.base_model
         for places, inputs in examples.batches(batch, place):
-            states = body(**inputs, **without_cache(inputs, body)).last_hidden_state.float()
-            found = read_out(states, inputs.get("attention_mask"), readout).cpu().numpy()
-            if rows is None:
-                rows = np.empty((len(examples), found.shape[1]), np.float32)
-            rows[places] = found
-    assert rows is not None
-    return rows
+            order.append(places)
+            rows.append(features_of(model, inputs, readout).cpu().numpy())
+    return np.concatenate(rows)[np.argsort(np.concatenate(order))]
+
+
+def features_of(model: Any, inputs: dict[str, torch.Tensor], readout: str) -> torch.Tensor:
+    """The last hidden state of the body of a model, read out, float32 [example, feature]."""
+    states = run(model.base_model, inputs).last_hidden_state.float()
+    return read_out(states, inputs.get("attention_mask"), readout)
 
 
 def probe_accuracy(
@@ -65,7 +67,7 @@ def probe_accuracy(
     batch: int = 64,
     device: torch.device | str | None = None,
 ) -> float:
-    """The share of test examples that a `LinearProbe` on the model's pooled features tells right.
+    """The accuracy on test examples of a `LinearProbe` on the model's pooled features.
 
     Arguments:
         train: what the probe learns from.
@@ -88,13 +90,7 @@ def judged(
     batch: int = 64,
     device: torch.device | str | None = None,
 ) -> np.ndarray:
-    """How well a model does at a goal of `goal_for`, one number for every penalty of the probe.
-
-    Arguments:
-        goal: "probe" and "classifier" are judged by accuracy, "language" by perplexity; the last two have one number.
-        train, test, readout, batch, device: as in `probe_accuracy`.
-        penalties: as of `LinearProbe`; the model reads the examples once for all of them.
-    """
+    """The accuracy, or for the goal "language" the perplexity: for a probe one number per penalty, else one number."""
     if goal == "classifier":
         return np.array([own_accuracy(model, test, batch=batch, device=device)])
     if goal == "language":
@@ -107,7 +103,7 @@ def judged(
 
 
 def own_accuracy(model: Any, test: Examples, *, batch: int = 64, device: torch.device | str | None = None) -> float:
-    """The share of test examples that a classifier with a head of its own tells right.
+    """The accuracy of a classifier with a head of its own on test examples.
 
     Arguments:
         model: one of transformers' models for sequence or image classification.
@@ -117,7 +113,7 @@ def own_accuracy(model: Any, test: Examples, *, batch: int = 64, device: torch.d
     right = 0
     with reading(model, test, device) as place:
         for places, inputs in test.batches(batch, place):
-            logits = getattr(model(**inputs, **without_cache(inputs, model)), "logits", None)
+            logits = getattr(run(model, inputs), "logits", None)
             if logits is None or logits.ndim != 2 or logits.shape[1] < 2:
                 raise fail("model", f"a {type(model).__name__}", "a classifier with logits [example, class]")
             if logits.shape[1] < test.classes:
@@ -145,7 +141,7 @@ def perplexity(model: Any, examples: Examples, *, batch: int = 16, device: torch
     total, count = 0.0, 0
     with reading(model, examples, device) as place:
         for _, inputs in examples.batches(batch, place):
-            logits = model(**inputs, **without_cache(inputs, model)).logits
+            logits = run(model, inputs).logits
             shown = inputs["attention_mask"][:, 1:].bool()
             predictions, targets = logits[:, :-1][shown], inputs["input_ids"][:, 1:][shown]
             rows = max(1, _LOGITS_AT_ONCE // predictions.shape[1])
@@ -166,12 +162,11 @@ def generate_stories(
     batch: int = 64,
     device: torch.device | str | None = None,
 ) -> np.ndarray:
-    """Sequences of tokens drawn from a causal language model, each from the token of a beginning on.
+    """Sequences of tokens drawn from a causal language model, each after the token of a beginning.
 
     Every token is drawn from the model's own distribution, softmax(logits / temperature), with nothing cut off. Where
-    a story ends the sequence goes on, with the next story as the model tells it, so that all sequences have the full
-    length; such sequences of joined stories are what language models are trained on. The random numbers do not depend
-    on the batch or on the device.
+    a story ends the sequence goes on with the next story, as in the training of language models, so that all sequences
+    have the full length. The random numbers do not depend on the batch or on the device.
 
     Arguments:
         count: sequences.
@@ -191,14 +186,14 @@ def generate_stories(
         >>> stories.shape, stories[:, 0].tolist()
         ((3, 5), [1, 1, 1])
     """
-    shape = positive_integer("count", count), positive_integer("length", length)
-    if length < 2:
+    shape = positive_integer("count", count), length
+    if positive_integer("length", length) < 2:
         raise fail("length", length, "2 tokens or more: the beginning and one that is drawn")
     positive_number("temperature", temperature)
     positive_integer("batch", batch)
     need_causal(model)
-    begin = getattr(getattr(model, "generation_config", None), "bos_token_id", None)
-    begin = getattr(getattr(model, "config", None), "bos_token_id", None) if begin is None else begin
+    ids = [getattr(config, "bos_token_id", None) for config in (model.generation_config, model.config)]
+    begin = next((found for found in ids if found is not None), None)
     if begin is None:
         raise fail("model", f"a {type(model).__name__} without a token for beginnings", "one with a bos_token_id")
     stories = np.full(shape, begin, np.int64)
@@ -209,14 +204,62 @@ def generate_stories(
             drawn = torch.from_numpy(stories[some, :1]).to(place)
             uniform = torch.from_numpy(chances[some]).to(place)
             cache = None
-            columns = []
-            for step in range(length - 1):
+            for step in range(1, length):
                 output = model(input_ids=drawn, past_key_values=cache, use_cache=True)
                 cache = output.past_key_values
                 sums = torch.softmax(output.logits[:, -1].double() / temperature, dim=1).cumsum(1)
                 # The sum may miss 1 by rounding; the place right of it skips tokens that cannot occur.
-                threshold = uniform[:, step : step + 1] * sums[:, -1:]
+                threshold = uniform[:, step - 1 : step] * sums[:, -1:]
                 drawn = torch.searchsorted(sums, threshold, right=True).clamp(max=sums.shape[1] - 1)
-                columns.append(drawn)
-            stories[some, 1:] = torch.cat(columns, 1).cpu().numpy()
+                stories[some, step : step + 1] = drawn.cpu().numpy()
     return stories
+
+
+def measured_speed(
+    models: Mapping[str, Any],
+    examples: Examples,
+    *,
+    batch: int = 64,
+    repeats: int = 5,
+    device: torch.device | str | None = None,
+) -> dict[str, float]:
+    """Examples per second of each model, forward passes only: the median over repeats.
+
+    The models take turns, so that other load on the machine affects all of them alike; the first round does not count.
+    Ratios between models of one call are more reliable than the numbers themselves.
+
+    Arguments:
+        models: by name.
+        examples: what they read, tokenised and batched ahead.
+        repeats: passes over the examples by each model.
+        device: as in `pooled`.
+
+    Example:
+        >>> from transformers import BertConfig, BertModel
+        >>> sizes = dict(hidden_size=8, num_hidden_layers=2, num_attention_heads=4, intermediate_size=8, vocab_size=9)
+        >>> speeds = measured_speed({"whole": BertModel(BertConfig(**sizes))}, Examples.from_tokens([[1, 2, 3]]))
+        >>> speeds["whole"] > 0
+        True
+    """
+    if not models:
+        raise fail("models", "none", "one or more")
+    positive_integer("repeats", repeats)
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    for repeat in range(repeats + 1):
+        for name, model in models.items():
+            with reading(model, examples, device) as place:
+                batches = [inputs for _, inputs in examples.batches(batch, place)]
+                _wait(place)
+                start = time.perf_counter()
+                for inputs in batches:
+                    run(model, inputs)
+                _wait(place)
+                if repeat:
+                    seconds[name].append(time.perf_counter() - start)
+    return {name: len(examples) / float(np.median(times)) for name, times in seconds.items()}
+
+
+def _wait(place: torch.device) -> None:
+    """A GPU works on after the call returns."""
+    if place.type == "cuda":
+        torch.cuda.synchronize(place)

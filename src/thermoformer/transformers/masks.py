@@ -1,6 +1,6 @@
 """Heads multiplied by a mask, without a change to the model.
 
-The mask multiplies what each head gives: the input of the output projection. Attention itself is left alone, so this
+The mask multiplies the output of each head: the input of the output projection. Attention itself is left alone, so this
 works with every implementation of it.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .._validation import fail
-from .families import Head, adapter_for, checked_heads
+from .families import Adapter, Head, adapter_for, checked_heads
 
 
 class HeadMasks:
@@ -34,12 +34,11 @@ class HeadMasks:
 
     @mask.setter
     def mask(self, mask: Any) -> None:
-        count = len(self.heads)
         if not isinstance(mask, torch.Tensor):
             off = set(checked_heads(self.adapter, mask, "mask"))
             mask = torch.tensor([0.0 if head in off else 1.0 for head in self.heads])
-        if mask.ndim not in (1, 2) or mask.shape[-1] != count:
-            expected = f"[head] or [example, head] with {count} heads, those that the model has"
+        if mask.ndim not in (1, 2) or mask.shape[-1] != len(self.heads):
+            expected = f"[head] or [example, head] with {len(self.heads)} heads, those that the model has"
             raise fail("mask", f"a tensor of shape {tuple(mask.shape)}", expected)
         if mask.is_complex():
             raise fail("mask", f"a tensor of type {mask.dtype}", "real numbers")
@@ -51,10 +50,8 @@ class HeadMasks:
         start = 0
         for layer, kept in enumerate(self.adapter.kept):
             if kept:
-                columns = self.adapter.columns(layer, kept[0])
-                hook = _MaskHook(self, slice(start, start + len(kept)), columns.stop - columns.start)
-                projection = self.adapter.output_projection(layer)
-                self._handles.append(projection.register_forward_pre_hook(hook))
+                hook = _MaskHook(self, slice(start, start + len(kept)))
+                self._handles.append(self.adapter.projection(layer).register_forward_pre_hook(hook))
             start += len(kept)
         return self
 
@@ -67,13 +64,13 @@ class HeadMasks:
 class _MaskHook:
     """Multiplies the input of an output projection, head by head."""
 
-    def __init__(self, masks: HeadMasks, part: slice, width: int) -> None:
-        self.masks, self.part, self.width = masks, part, width
+    def __init__(self, masks: HeadMasks, heads: slice) -> None:
+        self.masks, self.heads = masks, heads
 
     def __call__(self, module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         given, *others = arguments
-        mask = self.masks.mask[..., self.part].to(given.device, given.dtype)
-        factors = mask.repeat_interleave(self.width, dim=-1)
+        mask = self.masks.mask[..., self.heads].to(given.device, given.dtype)
+        factors = mask.repeat_interleave(given.shape[-1] // mask.shape[-1], dim=-1)
         if factors.ndim == 2:
             if len(factors) != len(given):
                 raise fail("mask", f"masks for {len(factors)} examples", f"{len(given)}, the examples of the batch")
@@ -104,9 +101,7 @@ def head_masks(model: Any, mask: torch.Tensor | Sequence[Head]) -> HeadMasks:
     return HeadMasks(model, mask)
 
 
-def is_masked(model: Any) -> bool:
-    """Whether a block of `head_masks` is open on the model."""
-    adapter = adapter_for(model)
-    projections = [adapter.output_projection(layer) for layer in range(adapter.layers)]
-    hooks = [hook for one in projections if one is not None for hook in one._forward_pre_hooks.values()]
-    return any(isinstance(hook, _MaskHook) for hook in hooks)
+def is_masked(adapter: Adapter) -> bool:
+    """Whether a block of `head_masks` is open on the model of an adapter."""
+    projections = [adapter.projection(layer) for layer in range(adapter.layers)]
+    return any(isinstance(hook, _MaskHook) for one in projections for hook in one._forward_pre_hooks.values())

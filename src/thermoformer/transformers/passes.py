@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,6 +51,41 @@ def evaluating(model: Any) -> Iterator[None]:
             module.training = True
 
 
+@contextmanager
+def padded_with(model: Any, examples: Examples) -> Iterator[None]:
+    """The model configured with the padding of the examples: decoders classify by the last other token."""
+    if "input_ids" not in examples.inputs:
+        yield
+        return
+    config = model.config.get_text_config()
+    before = getattr(config, "pad_token_id", None)
+    config.pad_token_id = examples.padding
+    try:
+        yield
+    finally:
+        config.pad_token_id = before
+
+
+def run(model: Any, inputs: Mapping[str, torch.Tensor]) -> Any:
+    """The output of a model, without keys and values kept for later tokens."""
+    caches = "input_ids" in inputs and getattr(model.config, "use_cache", False)
+    return model(**inputs, **({"use_cache": False} if caches else {}))
+
+
+def read_out(states: torch.Tensor, mask: torch.Tensor | None, readout: str) -> torch.Tensor:
+    """From [example, token, feature] to [example, feature], over the tokens of a mask [example, token]."""
+    if mask is None:
+        mask = torch.ones(states.shape[:2], device=states.device, dtype=torch.int64)
+    if readout == "mean":
+        return (states * (mask / mask.sum(1, keepdim=True))[..., None]).sum(1)
+    return states[torch.arange(len(states), device=states.device), token_read(mask, readout)]
+
+
+def token_read(mask: torch.Tensor, readout: str) -> torch.Tensor:
+    """The place of the first or the last token of a mask [example, token], by example."""
+    return mask.argmax(1) if readout == "first" else mask.shape[1] - 1 - mask.flip(1).argmax(1)
+
+
 def need_causal(model: Any) -> None:
     """An error where a model does not predict the next token from those before; encoders would see the answer."""
     config = getattr(model, "config", None)
@@ -61,21 +96,20 @@ def need_causal(model: Any) -> None:
 
 
 def check_fits(model: Any, examples: Examples) -> None:
-    """An error where tokens are unknown to the model or positions beyond it: on a GPU both end in a broken process."""
+    """An error where tokens or positions are beyond those of the model: on a GPU either would break the process."""
     wanted = model.base_model.main_input_name
     if wanted not in examples.inputs:
         raise fail("examples", ", ".join(examples.inputs), f"{wanted}, which a {type(model).__name__} reads")
     if wanted != "input_ids":
         return
-    positions = positions_of(model)
-    longest = int(examples.lengths.max())
+    positions, longest = positions_of(model), int(examples.lengths.max())
     if positions is not None and longest > positions:
         raise fail("examples", f"one of {longest} tokens", f"at most {positions}, the positions of the model")
     largest = max(int(row.max()) for row in examples.inputs["input_ids"])
     known = model.get_input_embeddings().weight.shape[0]
     if largest >= known:
-        got = f"a token {largest}"
-        raise fail("examples", got, f"tokens below {known}, as the model has; was this its tokenizer?")
+        expected = f"tokens below {known}, as the model has; was this its tokenizer?"
+        raise fail("examples", f"a token {largest}", expected)
 
 
 def positions_of(model: Any) -> int | None:
@@ -84,33 +118,3 @@ def positions_of(model: Any) -> int | None:
     padding = getattr(getattr(model.base_model, "embeddings", None), "padding_idx", None)
     # RoBERTa counts positions from the one after its padding.
     return positions if positions is None or padding is None else positions - padding - 1
-
-
-@contextmanager
-def padded_with(model: Any, examples: Examples) -> Iterator[None]:
-    """The model told which token fills up: decoders look for the last other token, and classify that."""
-    config = model.config.get_text_config()
-    before = getattr(config, "pad_token_id", None)
-    if "input_ids" in examples.inputs:
-        config.pad_token_id = examples.padding
-    try:
-        yield
-    finally:
-        if "input_ids" in examples.inputs:
-            config.pad_token_id = before
-
-
-def without_cache(inputs: dict[str, torch.Tensor], model: Any) -> dict[str, bool]:
-    """No keys and values kept for later tokens, where the model would."""
-    return {"use_cache": False} if "input_ids" in inputs and getattr(model.config, "use_cache", False) else {}
-
-
-def read_out(states: torch.Tensor, mask: torch.Tensor | None, readout: str) -> torch.Tensor:
-    """From [example, token, feature] to [example, feature]."""
-    if mask is None:
-        mask = torch.ones(states.shape[:2], device=states.device, dtype=torch.int64)
-    if readout == "mean":
-        return (states * (mask / mask.sum(1, keepdim=True))[..., None]).sum(1)
-    # Examples are filled up on the right.
-    chosen = torch.zeros_like(mask[:, 0]) if readout == "first" else mask.sum(1) - 1
-    return states[torch.arange(len(states), device=states.device), chosen]

@@ -36,25 +36,14 @@ _ATTENTION = ("attn_implementation", "_attn_implementation", "_attn_implementati
 _EXPERTS = ("experts_implementation", "_experts_implementation", "_experts_implementation_internal")
 _DROPPED = ("auto_map", *_ATTENTION, *_EXPERTS)
 # Other names of implementations are those of code on the hub.
-_BUILT_IN = (
-    "eager",
-    "sdpa",
-    "flex_attention",
-    "flash_attention_2",
-    "flash_attention_3",
-    "flash_attention_4",
-    "batched_mm",
-    "grouped_mm",
-)
+_FLASH = ("flash_attention_2", "flash_attention_3", "flash_attention_4")
+_BUILT_IN = ("eager", "sdpa", "flex_attention", *_FLASH, "batched_mm", "grouped_mm")
 _TYPES = ("float16", "bfloat16", "float32", "float64")
 # Sizes that cost time or memory before the weights, which are of other shapes then, are looked at.
-_MOST_LAYERS, _MOST_LABELS, _LARGEST_SIZE = 1000, 100_000, 10_000_000
-_LIMITS = (
-    dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer", "num_hidden_groups", "inner_group_num"), _MOST_LAYERS)
-    | {"num_labels": _MOST_LABELS}
-    | dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "vocab_size", "type_vocab_size"), _LARGEST_SIZE)
-    | dict.fromkeys(("hidden_size", "dim", "n_embd", "intermediate_size", "image_size"), _LARGEST_SIZE)
-)
+_LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_hidden_groups", "inner_group_num")
+_POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "vocab_size", "type_vocab_size")
+_WIDTHS = ("hidden_size", "dim", "n_embd", "intermediate_size", "image_size")
+_LIMITS = {"num_labels": 100_000} | dict.fromkeys(_LAYERS, 1000) | dict.fromkeys((*_POSITIONS, *_WIDTHS), 10_000_000)
 
 
 def read_json(file: Path, kind: type = dict) -> Any:
@@ -76,17 +65,7 @@ def _number(entry: dict[str, Any]) -> Any:
 
 
 def config_from(entries: dict[str, Any], config_class: Any) -> Any:
-    """The configuration of a model from the entries of its file, which are checked first.
-
-    Arguments:
-        config_class: of transformers itself, as the entry "model_type" says.
-
-    Example:
-        >>> import transformers
-        >>> config_from({"hidden_size": 32, "attn_implementation": "someone/kernel"}, transformers.BertConfig)
-        Traceback (most recent call last):
-        ValueError: config.json: got attn_implementation = 'someone/kernel'; expected one of 'eager', 'sdpa', ...
-    """
+    """The configuration, of a class of transformers, from the entries of a file, which are checked first."""
     expected = f"a whole {CONFIG_FILE} of type {config_class.model_type!r}"
     entries = json.loads(json.dumps(entries), object_hook=_number)
     _check_entries(entries)
@@ -106,25 +85,18 @@ def read_config(source: str) -> dict[str, Any]:
 
 def read_weights(source: str) -> dict[str, torch.Tensor]:
     """The weights of a model in a folder or on the hub, by name: one safetensors file, or several with an index."""
-    expected = "weights as safetensors"
-    if (single := _located(source, WEIGHTS_FILE)) is not None:
-        files = [single]
-    elif (index := _located(source, INDEX_FILE)) is not None:
+    expected, names = "weights as safetensors", [WEIGHTS_FILE]
+    if _located(source, WEIGHTS_FILE) is None and (index := _located(source, INDEX_FILE)) is not None:
         shards = read_json(index).get("weight_map")
         names = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
         for name in names:
             if not re.fullmatch(r"[\w-][\w.-]*\.safetensors", name):
                 raise fail(INDEX_FILE, f"weights in {name!r}", "names of safetensors files beside it")
-        found = [(_located(source, name), name) for name in names]
-        if missing := [name for file, name in found if file is None]:
-            raise unreadable(source, f"there is no {missing[0]}, which {INDEX_FILE} names", expected)
-        files = [file for file, _ in found if file is not None]
-    else:
-        files = []
-    if not files:
-        raise unreadable(source, f"there is no {WEIGHTS_FILE}", expected)
     weights: dict[str, torch.Tensor] = {}
-    for file in files:
+    for name in names or [WEIGHTS_FILE]:
+        if (file := _located(source, name)) is None:
+            why = f"there is no {name}" + ("" if name == WEIGHTS_FILE else f", which {INDEX_FILE} names")
+            raise unreadable(source, why, expected)
         try:
             weights |= load_file(file)
         except Exception as error:  # SafetensorError, and those of shapes that PyTorch refuses
@@ -157,17 +129,20 @@ def _check_entries(entries: dict[str, Any]) -> None:
             raise fail(CONFIG_FILE, f"an entry {name!r}", "a plain model without it")
         if name in (*_ATTENTION, *_EXPERTS):
             for one in value.values() if isinstance(value, dict) else [value]:
-                if one is not None and one not in _BUILT_IN:
-                    expected = "one of " + ", ".join(map(repr, _BUILT_IN))
-                    raise fail(CONFIG_FILE, f"{name} = {_one_line(repr(one))}", expected)
-        if name in ("dtype", "torch_dtype") and value is not None and value not in _TYPES:
-            raise fail(CONFIG_FILE, f"{name} = {_one_line(repr(value))}", "one of " + ", ".join(map(repr, _TYPES)))
+                _check_choice(name, one, _BUILT_IN)
+        if name in ("dtype", "torch_dtype"):
+            _check_choice(name, value, _TYPES)
         most = _LIMITS.get(name)
         if most is not None and isinstance(value, (int, float)) and not value <= most:
             raise fail(CONFIG_FILE, f"{name} = {value}", f"at most {most}")
         for inner in value if isinstance(value, list) else [value]:
             if isinstance(inner, dict):
                 _check_entries(inner)
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value is not None and value not in choices:
+        raise fail(CONFIG_FILE, f"{name} = {_one_line(repr(value))}", "one of " + ", ".join(map(repr, choices)))
 
 
 def _one_line(error: object) -> str:

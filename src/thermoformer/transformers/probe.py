@@ -8,7 +8,8 @@ import numpy as np
 import scipy.optimize
 import scipy.special
 
-from .._validation import fail, one_of, positive_integer, positive_number, real_array
+from .._validation import fail, one_of, positive_number, real_array
+from .data import checked_labels
 
 # A standard normal prior of the weights: what other libraries call a strength C of 1.
 PENALTY = "unit"
@@ -23,13 +24,13 @@ class LinearProbe:
     """Multinomial logistic regression with an L2 penalty, fitted by L-BFGS on all examples at once, in float64.
 
     Minimises mean_i −ln softmax(W x_i + b)[y_i] + (penalty / 2) Σ W² over W and b, with the features x standardised by
-    mean and spread of the training set. The fit starts at zero and holds no chance: equal data give equal probes.
+    mean and spread of the training set. The fit starts at zero and is deterministic.
 
     Arguments:
-        penalty: of the weights; 1 / (C n) in terms of the strength C of other libraries, with n examples. "unit", where
-            absent, is 1 / n, the penalty of a standard normal prior. "auto" chooses among `PENALTIES` by the
-            log-likelihood in five-fold cross-validation on the training set. That is often a stronger penalty, with
-            which noisy features do some points better.
+        penalty: of the weights; 1 / (C n) in terms of the strength C of other libraries, with n examples. The default
+            "unit" is 1 / n, the penalty of a standard normal prior. "auto" chooses among `PENALTIES` by the
+            log-likelihood in five-fold cross-validation on the training set. It often chooses a stronger penalty, which
+            helps with noisy features.
 
     Example:
         >>> import numpy as np
@@ -61,13 +62,10 @@ class LinearProbe:
         Arguments:
             features: [example, feature].
             labels: whole numbers [example] from 0.
-            classes: how many there are; where absent, one more than the largest label.
+            classes: how many there are; by default one more than the largest label.
         """
         x = real_array("features", features, ("example", "feature"))
-        y = _whole_labels(labels, len(x))
-        count = int(y.max()) + 1 if classes is None else positive_integer("classes", classes)
-        if y.max() >= count:
-            raise fail("labels", f"a label {y.max()}", f"labels below {count}, the classes")
+        y, count = checked_labels(labels, len(x), classes)
         if len(np.unique(y)) < 2:
             raise fail("labels", "one class only", "two classes or more to tell apart")
         if self._given == "auto":
@@ -79,32 +77,18 @@ class LinearProbe:
         return self
 
     def predict(self, features: Any) -> np.ndarray:
-        """The most probable class of each example, int64 [example].
-
-        Arguments:
-            features: [example, feature], as many features as were learnt from.
-        """
+        """The most probable class of each example, int64 [example], from features [example, feature]."""
         return _logits(*self._standardised(features)).argmax(1)
 
     def accuracy(self, features: Any, labels: Any) -> float:
-        """The share of examples that are told right.
-
-        Arguments:
-            features: [example, feature].
-            labels: whole numbers [example].
-        """
+        """The share of examples that are classified correctly: features [example, feature], whole labels [example]."""
         found = self.predict(features)
-        return float((found == _whole_labels(labels, len(found))).mean())
+        return float((found == checked_labels(labels, len(found))[0]).mean())
 
     def loss(self, features: Any, labels: Any) -> float:
-        """The mean cross-entropy of examples.
-
-        Arguments:
-            features: [example, feature].
-            labels: whole numbers [example].
-        """
+        """The mean cross-entropy of examples: features [example, feature], whole labels [example]."""
         x, weights = self._standardised(features)
-        return _log_loss(x, _whole_labels(labels, len(x)), weights)
+        return _log_loss(x, checked_labels(labels, len(x))[0], weights)
 
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
         """The probe on features as they come: logits = features @ matrix + offset, [feature, class] and [class]."""
@@ -122,17 +106,8 @@ class LinearProbe:
         return (x - self._centre) * self._scale, self._weights
 
 
-def _whole_labels(labels: Any, examples: int) -> np.ndarray:
-    y = np.asarray(labels)
-    if y.ndim != 1 or y.dtype.kind not in "iu" or (y.size and y.min() < 0):
-        raise fail("labels", f"{y.dtype} of shape {y.shape}", "whole numbers [example] from 0")
-    if len(y) != examples:
-        raise fail("labels", f"{len(y)} labels", f"{examples}, one per example")
-    return y.astype(np.int64)
-
-
 def _standard(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means of the features and what to multiply by; constant features are left out rather than blown up."""
+    """Means of the features and the factors that scale them to unit spread; 0 for constant features."""
     centre, spread = x.mean(0), x.std(0)
     constant = spread <= _ROUNDING * np.maximum(np.abs(centre), np.finfo(float).tiny)
     return centre, np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, spread))

@@ -23,33 +23,25 @@ import torch
 
 from .._validation import fail
 
-# ρ is looked for among these, then between the neighbours of the best: beyond, labels are all noise or have none.
+# ρ is searched on this grid, then between the neighbours of the best. Beyond it, labels are all noise or have none.
 _RATIOS = np.geomspace(1e-4, 1e8, 61)
 
 # Eigenvalues of K relative to the largest that are rounding: features come in float32.
 _ROUNDING = 1e-12
 
-# Share of the labels' spread that counts as fitted without noise; an evidence without bound would follow.
+# The noise is at least this share of the variance of the labels; the evidence would have no bound otherwise.
 _LEAST_NOISE = 1e-6
 
 
-def class_targets(labels: Any, device: Any = None) -> torch.Tensor:
-    """Labels as the theory wants them: one column per class, centred, of unit variance; one column for two classes.
-
-    Arguments:
-        labels: whole numbers [example]; classes that do not occur have no column.
-
-    Example:
-        >>> class_targets([0, 1, 1, 0])[:, 0].tolist()
-        [-1.0, 1.0, 1.0, -1.0]
-    """
+def class_targets(labels: Any) -> torch.Tensor:
+    """Labels with one column per class that occurs, or one for two classes, centred and of unit variance."""
     found, places = np.unique(np.asarray(labels), return_inverse=True)
     if len(found) < 2:
         raise fail("labels", f"{len(found)} class", "examples of two classes or more")
     columns = np.eye(len(found))[places]
     if len(found) == 2:
         columns = columns[:, 1:]
-    return torch.from_numpy(standardised(columns)).to(device)
+    return torch.from_numpy(standardised(columns))
 
 
 def standardised(columns: np.ndarray) -> np.ndarray:
@@ -137,15 +129,11 @@ def readout_evidence(features: Any, targets: torch.Tensor) -> ReadoutEvidence:
     values, vectors = values[kept], vectors[:, kept]
     # ‖u_iᵀY‖² of the eigenvectors u_i of K.
     overlaps = ((vectors.T @ (targets if wide else centred.T @ targets)) ** 2).sum(1)
-    overlaps = overlaps if wide else overlaps / values
-    numbers = values.cpu().numpy(), overlaps.cpu().numpy(), float((targets**2).sum()), examples - 1, outputs
-    ratio, temperature, value = _best_ratio(*numbers)
-    if wide:
-        inverse = torch.eye(examples, device=given.device, dtype=torch.float64) + ratio * gram
-        solved = torch.linalg.solve(inverse, centred)
-    else:
-        inverse = torch.eye(len(gram), device=given.device, dtype=torch.float64) + ratio * gram
-        solved = torch.linalg.solve(inverse, centred.T).T
+    overlaps = (overlaps if wide else overlaps / values).cpu().numpy()
+    total = float((targets**2).sum())
+    ratio, temperature, value = _best_ratio(values.cpu().numpy(), overlaps, total, examples - 1, outputs)
+    inverse = torch.eye(len(gram), device=given.device, dtype=torch.float64) + ratio * gram
+    solved = torch.linalg.solve(inverse, centred) if wide else torch.linalg.solve(inverse, centred.T).T
     return ReadoutEvidence(value, ratio * temperature, temperature, centred, size or 1.0, targets, solved)
 
 

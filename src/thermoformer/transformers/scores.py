@@ -1,9 +1,12 @@
-"""Which heads matter: scores by evidence, by the theory of attention paths, and by the usual rules (transformers)."""
+"""Which heads matter: scores by evidence, by the theory of attention paths, and by the usual rules (transformers).
+
+An order in which to remove heads follows from one score, or from scoring again as heads go.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._progress import Progress, shown_progress
-from .._validation import fail, nonnegative_integer, one_of
+from .._progress import Progress, shown_progress, silent
+from .._validation import fail, nonnegative_integer, one_of, positive_integer, true_or_false
 from ..learning.scores import HeadScores
 from .contributions import POSITIONS, head_contributions
 from .data import Examples
@@ -28,6 +31,11 @@ THEORY_EXAMPLES = 600
 THEORY_WIDTH = 20.0
 THEORY_TEMPERATURE = 0.05
 CODES = 16
+
+# Scorings that it takes to remove all heads of a model, where heads are scored again.
+ROUNDS = 12
+# Rules that see neither data nor other heads, so that scoring again changes nothing.
+_UNCHANGED = ("magnitude", "deepest", "shallowest", "random")
 
 
 def score_heads(
@@ -47,8 +55,8 @@ def score_heads(
 
     Methods of the theory:
 
-    - "evidence": the log evidence that the data would lose with the head, from the slope of ln p in its mask; where the
-      model's own readout stays, with the curvature too. Below zero, the data prefer the head gone.
+    - "evidence": the log evidence lost when the head is removed, from the slope of ln p in its mask; for a model with a
+      readout of its own, from the curvature too. A negative score favours removing the head.
     - "evidence_exact": the same with each head removed in turn.
     - "theory": U_ππ of the theory with one path per head, from what the head adds at the readout.
 
@@ -82,12 +90,91 @@ def score_heads(
     gone = set(checked_heads(adapter_for(model), removed, "removed"))
     if len(gone) == len(heads):
         raise fail("removed", "every head", "at least one head left to score")
-    mask = np.array([head not in gone for head in heads], float)
+    left = np.array([head not in gone for head in heads])
     options = {"readout": readout, "batch": batch, "device": device, "seed": nonnegative_integer("seed", seed)}
     with shown_progress(progress) as report:
-        values = METHODS[method](Scoring(model, data, goal, options, mask, report))
-    left = mask > 0
-    return HeadScores(tuple(head for head, one in zip(heads, left, strict=True) if one), np.asarray(values)[left])
+        values = METHODS[method](Scoring(model, data, goal, options, left.astype(float), report))
+    return HeadScores(tuple(head for head in heads if head not in gone), np.asarray(values)[left])
+
+
+def removal_order(
+    model: Any,
+    data: Examples,
+    method: str = "evidence",
+    *,
+    count: int | None = None,
+    every: int | None = None,
+    within_layers: bool = False,
+    goal: str = "auto",
+    readout: str = "mean",
+    seed: int = 0,
+    batch: int = 64,
+    device: torch.device | str | None = None,
+    progress: Progress | bool | None = None,
+) -> list[Head]:
+    """Heads in the order in which to remove them.
+
+    After every few removals the heads left are scored again, since later layers then see other inputs. Where the
+    method is "evidence" and the evidence has a curvature, the heads of a round are chosen one by one with the
+    quadratic form, so that of two heads that do the same only one goes.
+
+    Arguments:
+        method: as in `score_heads`.
+        count: how many heads to remove; by default all but one.
+        every: removals between scorings; by default a twelfth of the heads. 0 scores only once.
+        within_layers: take from all layers alike: no layer is more than one head ahead of another, as far as it has
+            heads. This compares the heads of a layer with each other only.
+        goal, readout, seed, batch, device, progress: as in `score_heads`.
+
+    Example:
+        >>> from transformers import BertConfig, BertModel
+        >>> sizes = dict(hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8, vocab_size=9)
+        >>> model, data = BertModel(BertConfig(**sizes)), Examples.from_tokens([[1, 2]])
+        >>> removal_order(model, data, "deepest"), removal_order(model, data, "deepest", count=2, within_layers=True)
+        ([(1, 0), (1, 1), (0, 0)], [(1, 0), (0, 0)])
+    """
+    one_of("method", method, tuple(METHODS))
+    heads = adapter_for(model).all_heads()
+    if len(heads) < 2:
+        raise fail("model", f"a model with {len(heads)} heads", "two heads or more to choose among")
+    count = len(heads) - 1 if count is None else positive_integer("count", count)
+    if count >= len(heads):
+        raise fail("count", count, f"at most {len(heads) - 1}, so that one of the {len(heads)} heads is left")
+    every = max(1, len(heads) // ROUNDS) if every is None else nonnegative_integer("every", every)
+    step = count if every == 0 or method in _UNCHANGED else every
+    layers = np.array([layer for layer, _ in heads]) if true_or_false("within_layers", within_layers) else None
+    options = {"readout": readout, "batch": batch, "device": device, "seed": nonnegative_integer("seed", seed)}
+    order: list[int] = []
+    with shown_progress(progress) as report:
+        # Scorings inside an order show no progress of their own.
+        scoring = Scoring(model, data, goal, options, np.ones(len(heads)), silent)
+        while len(order) < count:
+            report(len(order), count, f"heads removed by {method}")
+            if method == "evidence":
+                expansion = scoring.expansion()
+            else:
+                expansion = Expansion(METHODS[method](scoring), np.zeros((len(heads), len(heads))))
+            order += greedy(expansion, scoring.mask > 0, min(step, count - len(order)), layers)
+            scoring.mask[order] = 0.0
+    return [heads[place] for place in order]
+
+
+def greedy(expansion: Expansion, left: np.ndarray, count: int, layers: np.ndarray | None = None) -> list[int]:
+    """Some of the heads left [head] that cost the least together by a quadratic form, chosen one after the other.
+
+    With the layer of each head given, heads are taken from those layers that have lost the fewest.
+    """
+    cost, left = expansion.losses(), left.copy()
+    chosen: list[int] = []
+    for _ in range(count):
+        allowed = left
+        if layers is not None:
+            lost = np.bincount(layers, ~left)[layers]
+            allowed = left & (lost == lost[left].min())
+        chosen.append(int(np.argmin(np.where(allowed, cost, np.inf))))
+        left[chosen[-1]] = False
+        cost = cost + expansion.curvature[:, chosen[-1]]
+    return chosen
 
 
 @dataclass(eq=False)
@@ -111,6 +198,11 @@ class Scoring:
         """All heads of the model, those switched off too."""
         return adapter_for(self.model).all_heads()
 
+    @property
+    def layers(self) -> np.ndarray:
+        """The layer of each head."""
+        return np.array([layer for layer, _ in self.heads])
+
     def expansion(self) -> Expansion:
         """The log evidence around the mask."""
         self.report(0, 1, "evidence")
@@ -122,36 +214,24 @@ class Scoring:
         found = np.zeros(len(self.mask))
         left = np.flatnonzero(self.mask)
         for done, head in enumerate(left):
-            self.report(done, len(left), name)
+            self.report(done, len(left), f"{name} without each head")
             without = self.mask.copy()
             without[head] = 0.0
             found[head] = value(without) - whole
         return found
 
 
-def _evidence(scoring: Scoring) -> np.ndarray:
-    return scoring.expansion().losses()
-
-
-def _evidence_exact(scoring: Scoring) -> np.ndarray:
-    return -scoring.without_each(scoring.goal.log_evidence, "evidence without each head")
-
-
 def _theory(scoring: Scoring) -> np.ndarray:
     """U_ππ of the heads left; the contributions are those under the mask."""
     scoring.report(0, 2, "contributions of heads")
-    contributions, targets = contributions_and_targets(
-        scoring.model, scoring.data, scoring.mask, wanted=scoring.goal.name, **scoring.options
-    )
+    contributions, targets = _contributions_and_targets(scoring)
     left = np.flatnonzero(scoring.mask)
     scoring.report(1, 2, "theory")
-    device = scoring.options["device"]
-    found = path_theory(
-        contributions[:, left], targets, width=THEORY_WIDTH, temperature=THEORY_TEMPERATURE, device=device
-    )
+    sizes = {"width": THEORY_WIDTH, "temperature": THEORY_TEMPERATURE, "device": scoring.options["device"]}
+    found = path_theory(contributions[:, left], targets, **sizes)
     if not found.converged:
         note = f"theory: the order parameter has not converged ({found.message}); the scores are of the last step"
-        warnings.warn(note, RuntimeWarning, stacklevel=4)
+        warnings.warn(note, RuntimeWarning, stacklevel=3)
     values = np.zeros(len(scoring.mask))
     values[left] = np.diagonal(found.order_parameter)
     return values
@@ -164,9 +244,8 @@ def _gradient(scoring: Scoring) -> np.ndarray:
 
 def _gradient_by_layer(scoring: Scoring) -> np.ndarray:
     values = _gradient(scoring) * scoring.mask
-    layers = np.array([layer for layer, _ in scoring.heads])
-    norms = np.sqrt(np.bincount(layers, values**2))
-    return values / np.maximum(norms, np.finfo(float).tiny)[layers]
+    norms = np.sqrt(np.bincount(scoring.layers, values**2))
+    return values / np.maximum(norms, np.finfo(float).tiny)[scoring.layers]
 
 
 def _magnitude(scoring: Scoring) -> np.ndarray:
@@ -178,89 +257,58 @@ def _magnitude(scoring: Scoring) -> np.ndarray:
     return np.array(norms)
 
 
-def _ablation(scoring: Scoring) -> np.ndarray:
-    return scoring.without_each(scoring.goal.loss, "loss without each head")
-
-
-def _deepest(scoring: Scoring) -> np.ndarray:
-    return -np.array([layer for layer, _ in scoring.heads], float)
-
-
-def _shallowest(scoring: Scoring) -> np.ndarray:
-    return np.array([layer for layer, _ in scoring.heads], float)
-
-
-def _random(scoring: Scoring) -> np.ndarray:
-    return np.random.default_rng(scoring.options["seed"]).random(len(scoring.mask))
-
-
 METHODS: dict[str, Callable[[Scoring], np.ndarray]] = {
-    "evidence": _evidence,
-    "evidence_exact": _evidence_exact,
+    "evidence": lambda scoring: scoring.expansion().losses(),
+    "evidence_exact": lambda scoring: -scoring.without_each(scoring.goal.log_evidence, "evidence"),
     "theory": _theory,
     "gradient": _gradient,
     "gradient_by_layer": _gradient_by_layer,
     "magnitude": _magnitude,
-    "ablation": _ablation,
-    "deepest": _deepest,
-    "shallowest": _shallowest,
-    "random": _random,
+    "ablation": lambda scoring: scoring.without_each(scoring.goal.loss, "loss"),
+    "deepest": lambda scoring: -scoring.layers.astype(float),
+    "shallowest": lambda scoring: scoring.layers.astype(float),
+    "random": lambda scoring: np.random.default_rng(scoring.options["seed"]).random(len(scoring.mask)),
 }
 
 
-def contributions_and_targets(
-    model: Any,
-    data: Examples,
-    mask: np.ndarray,
-    *,
-    wanted: str,
-    readout: str,
-    batch: int,
-    device: Any,
-    seed: int,
-) -> tuple[np.ndarray, np.ndarray]:
+def _contributions_and_targets(scoring: Scoring) -> tuple[np.ndarray, np.ndarray]:
     """What the theory learns from: contributions ξ [row, head, feature] and targets Y [row, output].
 
     For classes a row is an example and a column a class. For a language model a row is a position drawn at random, and
     Y the random code of the token that follows: as near for two tokens as for any others.
     """
-    generator = np.random.default_rng(seed)
-    rows = np.arange(len(data))
-    if wanted != "language" and len(rows) > THEORY_EXAMPLES:
-        rows = np.sort(generator.choice(rows, THEORY_EXAMPLES, replace=False))
-    if wanted == "language":
-        some = data.subset(rows)
-        positions = max(1, min(int(some.lengths.min()) - 1, -(-THEORY_EXAMPLES // len(some))))
-        readout = "positions"
-    else:
-        some, positions = data.subset(rows), 0
-    if wanted == "classifier":
-        # What its own head reads.
-        readout = adapter_for(model).parts.read
-    order: list[np.ndarray] = []
-    tokens: list[np.ndarray] = []
+    model, data, goal, options = scoring.model, scoring.data, scoring.goal.name, scoring.options
+    generator = np.random.default_rng(options["seed"])
+    language, count = goal == "language", 0
+    # A classifier's own head reads one token.
+    readout = {"probe": options["readout"], "classifier": adapter_for(model).parts.read, "language": "positions"}[goal]
+    if language:
+        count = max(1, min(int(data.lengths.min()) - 1, -(-THEORY_EXAMPLES // len(data))))
+    elif len(data) > THEORY_EXAMPLES:
+        data = data.subset(np.sort(generator.choice(len(data), THEORY_EXAMPLES, replace=False)))
+    # By batch: the places of the examples, or the tokens to predict.
+    read: list[np.ndarray] = []
 
-    def batches(place: Any) -> Any:
-        for places, inputs in some.batches(batch, place):
-            order.append(places)
-            if positions:
-                last = inputs["attention_mask"].sum(1).cpu().numpy() - 1
-                chosen = np.stack([generator.choice(end, positions, replace=False) for end in last])
-                index = torch.from_numpy(chosen).to(place)
-                tokens.append(inputs["input_ids"].gather(1, index + 1).cpu().numpy().ravel())
-                inputs = {**inputs, POSITIONS: index}
+    def batches(place: torch.device) -> Iterator[dict[str, torch.Tensor]]:
+        for places, inputs in data.batches(options["batch"], place):
+            if language:
+                ends = inputs["attention_mask"].sum(1).cpu().numpy() - 1
+                chosen = np.stack([generator.choice(end, count, replace=False) for end in ends])
+                positions = torch.from_numpy(chosen).to(place)
+                places = inputs["input_ids"].gather(1, positions + 1).cpu().numpy().ravel()
+                inputs[POSITIONS] = positions
+            read.append(places)
             yield inputs
 
-    with reading(model, some, device) as place:
-        with head_masks(model, torch.as_tensor(mask, dtype=torch.float32, device=place)):
-            found = head_contributions(model, batches(place), readout=readout, progress=False).values
-    if positions:
-        return found, token_codes(np.concatenate(tokens), generator)
-    back = np.argsort(np.concatenate(order), kind="stable")
-    return found[back], class_targets(some.need_labels()).numpy()
+    mask = torch.as_tensor(scoring.mask, dtype=torch.float32)
+    with reading(model, data, options["device"]) as place, head_masks(model, mask):
+        found = head_contributions(model, batches(place), readout=readout, progress=False).values
+    if language:
+        return found, _token_codes(np.concatenate(read), generator)
+    return found[np.argsort(np.concatenate(read), kind="stable")], class_targets(data.need_labels()).numpy()
 
 
-def token_codes(tokens: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def _token_codes(tokens: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """A random code of normal numbers for each token that occurs [row, code], centred, of unit variance."""
     found, places = np.unique(tokens, return_inverse=True)
     if len(found) < 2:

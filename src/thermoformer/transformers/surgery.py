@@ -1,4 +1,4 @@
-"""Heads cut out of a model: their weights go, and with them the work.
+"""Heads cut out of a model: their weights are removed, and with them their computation.
 
 Layers may keep different numbers of heads, or none. A layer without heads still adds the bias of its output projection,
 and still tells a cache how many tokens have passed, since generation reads positions from it.
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from .._validation import fail
-from .families import FAMILIES, RECORD, Adapter, Family, Head, adapter_for, as_matrix, checked_heads
+from .families import FAMILIES, RECORD, Adapter, Head, adapter_for, as_matrix, checked_heads
 from .masks import is_masked
 
 
@@ -38,28 +38,15 @@ def prune_heads(model: Any, heads: Sequence[Head], *, in_place: bool = False) ->
         (((0, 2, 3), (1, 3)), 210)
     """
     adapter = adapter_for(model)
-    gone = checked_heads(adapter, heads)
-    refuse_unfit(adapter)
-    if not in_place:
-        model = copy.deepcopy(model)
-        adapter = adapter_for(model)
-    for layer, kept in enumerate(adapter.kept):
-        left = tuple(head for head in kept if (layer, head) not in gone)
-        if left != kept:
-            _resize(adapter, layer, left)
-    return model
+    gone = set(checked_heads(adapter, heads))
+    left = [tuple(head for head in kept if (layer, head) not in gone) for layer, kept in enumerate(adapter.kept)]
+    return _with_heads(adapter, left, in_place)
 
 
 def restore_heads(model: Any) -> Any:
     """A copy of full size of a pruned model that gives the same: the heads that were removed are there, with zeros."""
     adapter = adapter_for(model)
-    refuse_unfit(adapter)
-    model = copy.deepcopy(model)
-    adapter = adapter_for(model)
-    for layer, count in enumerate(adapter.heads):
-        if len(adapter.kept[layer]) < count:
-            _resize(adapter, layer, tuple(range(count)))
-    return model
+    return _with_heads(adapter, [tuple(range(count)) for count in adapter.heads], in_place=False)
 
 
 def refuse_unfit(adapter: Adapter) -> None:
@@ -69,31 +56,39 @@ def refuse_unfit(adapter: Adapter) -> None:
         raise fail("model", "a quantised model", "one with plain weights; prune first, then quantise")
     if (getattr(model, "_tp_size", None) or 1) > 1:
         raise fail("model", f"a model spread over {model._tp_size} devices", "one whose matrices are whole")
-    if is_masked(model):
+    if is_masked(adapter):
         raise fail("model", "a model inside `head_masks`", "one outside such a block")
-    names = {adapter.parts.query, adapter.parts.key, adapter.parts.value}
     for layer in range(adapter.layers):
         adapter.projection_weight(layer)
+        module = adapter.attention(layer)
         # Tools that spread a model over devices replace `forward` on the module, out of reach of a change of class.
-        if "forward" in vars(adapter.attention(layer)):
+        if "forward" in vars(module):
             raise fail("model", "a model whose attention is wrapped", "one loaded without a device map")
-        for name in names:
-            matrix = getattr(adapter.attention(layer), name)
+        for matrix in (getattr(module, name) for name in adapter.parts.projections):
             if as_matrix(matrix).is_meta and hasattr(matrix, "_hf_hook"):
                 raise fail("model", "a model with weights kept on disk", "one whose weights are in memory")
 
 
+def _with_heads(adapter: Adapter, heads: Sequence[tuple[int, ...]], in_place: bool) -> Any:
+    """The model with the heads named for each layer, itself or a copy."""
+    refuse_unfit(adapter)
+    if not in_place:
+        adapter = adapter_for(copy.deepcopy(adapter.model))
+    for layer, wanted in enumerate(heads):
+        if wanted != adapter.kept[layer]:
+            _resize(adapter, layer, wanted)
+    return adapter.model
+
+
 def _resize(adapter: Adapter, layer: int, heads: tuple[int, ...]) -> None:
     """Gives a layer the heads named, in their order: what it has of them it keeps, what it lacks is zero."""
-    parts, module = adapter.parts, adapter.attention(layer)
-    had, size, queries = adapter.kept[layer], adapter.head_size(layer), adapter.queries_per_head(layer)
-    if parts.fused:
-        _resize_matrix(getattr(module, parts.query), "output", had, heads, size, blocks=3)
-    else:
-        _resize_matrix(getattr(module, parts.query), "output", had, heads, queries * size)
-        _resize_matrix(getattr(module, parts.key), "output", had, heads, size)
-        _resize_matrix(getattr(module, parts.value), "output", had, heads, size)
-    _resize_matrix(adapter.projection(layer), "input", had, heads, queries * size)
+    parts, module, had = adapter.parts, adapter.attention(layer), adapter.kept[layer]
+    size = adapter.head_size(layer)
+    group = adapter.queries_per_head(layer) * size
+    blocks = 3 if len(parts.projections) == 1 else 1
+    for name, width in zip(parts.projections, (group, size, size), strict=False):
+        _resize_matrix(getattr(module, name), True, had, heads, width, blocks)
+    _resize_matrix(adapter.projection(layer), False, had, heads, group)
     for name in parts.counts:
         setattr(module, name, len(heads))
     for name in parts.widths:
@@ -105,41 +100,38 @@ def _resize(adapter: Adapter, layer: int, heads: tuple[int, ...]) -> None:
 
 
 def _resize_matrix(
-    module: Any, side: str, had: tuple[int, ...], heads: tuple[int, ...], width: int, blocks: int = 1
+    matrix: Any, outputs: bool, had: tuple[int, ...], heads: tuple[int, ...], width: int, blocks: int = 1
 ) -> None:
-    """Resizes one side of a matrix, on which heads lie one after another, `width` entries each."""
-    linear = type(module) is nn.Linear
-    axis = 0 if linear == (side == "output") else 1
+    """Resizes the outputs or the inputs of a matrix, where heads are one after another, `width` features each."""
+    linear = type(matrix) is nn.Linear
     names = ("in_features", "out_features") if linear else ("nx", "nf")
-    setattr(module, names[side == "output"], blocks * len(heads) * width)
-    module.weight = _resized(module.weight, axis, had, heads, width, blocks)
-    if side == "output" and module.bias is not None:
-        module.bias = _resized(module.bias, 0, had, heads, width, blocks)
+    setattr(matrix, names[outputs], blocks * len(heads) * width)
+    matrix.weight = _resized(matrix.weight, 0 if linear == outputs else 1, had, heads, width, blocks)
+    if outputs and matrix.bias is not None:
+        matrix.bias = _resized(matrix.bias, 0, had, heads, width, blocks)
 
 
 def _resized(
     parameter: Any, axis: int, had: tuple[int, ...], heads: tuple[int, ...], width: int, blocks: int
 ) -> nn.Parameter:
     old = parameter.detach().movedim(axis, 0)
-    rest = old.shape[1:]
-    old = old.reshape(blocks, len(had), width, *rest)
-    new = old.new_zeros(blocks, len(heads), width, *rest)
+    old = old.reshape(blocks, len(had), width, *old.shape[1:])
+    new = old.new_zeros(blocks, len(heads), *old.shape[2:])
     for at, head in enumerate(heads):
         if head in had:
             new[:, at] = old[:, had.index(head)]
-    new = new.reshape(blocks * len(heads) * width, *rest).movedim(0, axis).contiguous()
-    return nn.Parameter(new, requires_grad=parameter.requires_grad)
+    return nn.Parameter(new.flatten(0, 2).movedim(0, axis).contiguous(), requires_grad=parameter.requires_grad)
 
 
 class _Emptied:
     """What an attention module without heads does: nothing but the bias of its output projection."""
 
     whole_class: type
-    family_name: str
+    family: str
 
     def forward(self: Any, hidden_states: torch.Tensor, *arguments: Any, **options: Any) -> tuple[Any, Any]:
         """Same call, same return as the module that had heads."""
-        family: Family = next(family for family in FAMILIES if family.name == self.family_name)
+        parts = FAMILIES[self.family]
         examples, tokens = hidden_states.shape[:2]
         keys = tokens
         if (past := options.get("past_key_values")) is not None:
@@ -150,23 +142,23 @@ class _Emptied:
             keys = past.update(token, token, self.layer_idx)[0].shape[-2]
         eager = self.config._attn_implementation == "eager"
         attention = hidden_states.new_zeros(examples, 0, tokens, keys) if eager else None
-        if not family.projects_inside:
+        inside = parts.output.removeprefix(parts.attention + ".")
+        if inside == parts.output:
             return hidden_states.new_zeros(examples, tokens, 0), attention
-        bias = getattr(self, family.output.removeprefix(family.attention + ".")).bias
-        given = torch.zeros_like(hidden_states) if bias is None else bias.expand(hidden_states.shape)
-        return family.finish(self, hidden_states, given), attention
+        bias = self.get_submodule(inside).bias
+        projected = torch.zeros_like(hidden_states) if bias is None else bias.expand(hidden_states.shape)
+        return parts.finish(self, hidden_states, projected), attention
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The class is made on the fly, and cannot be found by its name.
-        return _blank, (self.whole_class, self.family_name), self.__dict__
+        return _blank, (self.whole_class, self.family), self.__dict__
 
 
 @cache
-def _emptied_class(whole: type, family_name: str) -> Any:
-    entries = {"whole_class": whole, "family_name": family_name, "__doc__": _Emptied.__doc__}
-    return type(f"Emptied{whole.__name__}", (_Emptied, whole), entries)
+def _emptied_class(whole: type, family: str) -> Any:
+    return type(f"Emptied{whole.__name__}", (_Emptied, whole), {"whole_class": whole, "family": family})
 
 
-def _blank(whole: type, family_name: str) -> Any:
-    made = _emptied_class(whole, family_name)
+def _blank(whole: type, family: str) -> Any:
+    made = _emptied_class(whole, family)
     return made.__new__(made)
