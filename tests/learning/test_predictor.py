@@ -122,8 +122,8 @@ def test_an_unfinished_choice_is_reported():
 def test_labels_of_pure_noise_switch_the_kernel_off():
     """The evidence then has a plateau without end towards small variances; its best temperature is ⟨y²⟩."""
     generator = np.random.default_rng(0)
-    features = PathFeatures.from_attentioned_inputs(generator.normal(size=(20, 2, 5)))
-    choice = choose_by_evidence(Architecture((2,), 10), features, np.sign(generator.normal(size=20)))
+    features = PathFeatures.from_attentioned_inputs(generator.normal(size=(30, 2, 8)))
+    choice = choose_by_evidence(Architecture((2,), 10), features, np.sign(generator.normal(size=30)))
     assert choice.temperature == pytest.approx(1.0, rel=0.01)
     assert np.prod(choice.architecture.variances) < 1e-2
 

@@ -153,7 +153,7 @@ def test_rotating_features_changes_nothing():
 
 @pytest.mark.parametrize("form", ["pairs", "features", "dual"])
 def test_forms_and_methods_find_the_same_minimum(form):
-    arch, features, labels = small_problem((2, 2), examples=50, token_width=6)
+    arch, features, labels = small_problem((2, 2), token_width=6)
     expected = solve(arch, features, labels, temperature=0.1, form="pairs", method="newton")
     found = solve(arch, features, labels, temperature=0.1, form=form, method="limited-memory")
     np.testing.assert_allclose(found.order_parameter, expected.order_parameter, rtol=1e-5, atol=1e-6)
@@ -212,7 +212,7 @@ def test_grid_equals_single_solutions_and_batches():
 
 
 def test_whitened_hessian_in_both_forms():
-    arch, features, labels = small_problem((2, 2))
+    arch, features, labels = small_problem((2, 2), token_width=6)
     hessians = []
     for form in ("pairs", "features"):
         solution = solve(arch, features, labels, temperature=0.1, form=form, tolerance=1e-9)

@@ -233,10 +233,10 @@ def test_scores_with_skips_and_outputs():
 
 def test_evidence_with_skips():
     """A layer whose only head goes leaves the network without that layer; the informative head is the one missed."""
-    arch = Architecture((1, 2), 10, skip=True)
+    arch = Architecture((1, 1), 10, skip=True)
     generator = np.random.default_rng(0)
-    xi = generator.normal(size=(40, 6, 5))
-    labels = np.sign(xi[:, 1, 0])  # the path skip→0: head 0 of layer 2 alone
+    xi = generator.normal(size=(40, 4, 5))
+    labels = np.sign(xi[:, 1, 0])  # the path skip→0: the head of layer 1 alone
     scores = evidence_scores(arch, PathFeatures.from_attentioned_inputs(xi), labels, temperature=0.1)
     assert scores.ascending()[-1] == (1, 0)
     choice = choose_by_evidence(arch, PathFeatures.from_attentioned_inputs(xi), labels)
