@@ -11,7 +11,7 @@ import numpy as np
 from rich.table import Table
 
 from ._files import open_file, read_netcdf, write_netcdf
-from ._plain import cell, plain
+from ._plain import plain, table_of_rows, table_of_values
 from ._validation import check_memory, fail
 from .dynamics import Features, MeanField, Orbit, Regime, Window
 
@@ -95,16 +95,11 @@ def orbit_report(model: MeanField, orbit: Orbit, transient: int) -> dict[str, An
 
 def orbit_tables(report: dict[str, Any]) -> Iterator[Table]:
     """The report of `orbit_report` as tables for a screen."""
-    names = ("feature", "average", "deviation", "lowest", "highest")
-    steps, transient = report["steps"], report["transient"]
-    table = Table(*names, title=f"Overlaps m_o over {steps} steps after {transient}")
-    for row in report["features"]:
-        table.add_row(*(cell(row[name]) for name in names))
-    yield table
-    first = Table("step", *(f"m_o {row['feature']}" for row in report["features"]), title="First rows")
-    for number, row in enumerate(report["first"]):
-        first.add_row(str(transient + number), *map(cell, row))
-    yield first
+    steps, transient, features = report["steps"], report["transient"], report["features"]
+    rows = (list(row.values()) for row in features)
+    yield table_of_rows(list(features[0]), rows, f"Overlaps m_o over {steps} steps after {transient}")
+    first = ((transient + number, *row) for number, row in enumerate(report["first"]))
+    yield table_of_rows(("step", *(f"m_o {row['feature']}" for row in features)), first, "First rows")
 
 
 def refuse_no_orbit(file: Path) -> None:
@@ -147,15 +142,12 @@ def regime_report(model: MeanField, verdict: Regime) -> dict[str, Any]:
 
 def regime_tables(report: dict[str, Any]) -> Iterator[Table]:
     """The report of `regime_report` as tables for a screen."""
-    summary = Table("quantity", "value", title="Regime")
-    for name in ("regime", "period", "reason", "steps"):
-        summary.add_row(name, cell(report[name]))
-    yield summary
-    table = Table("exponent", "value", "error", title="Lyapunov exponents per step")
-    for row in report["exponents"]:
-        value = "lost to rounding" if row["value"] is None else cell(row["value"])
-        table.add_row(str(row["exponent"]), value, cell(row["error"]))
-    yield table
+    yield table_of_values({name: report[name] for name in ("regime", "period", "reason", "steps")}, "Regime")
+    rows = (
+        (row["exponent"], "lost to rounding" if row["value"] is None else row["value"], row["error"])
+        for row in report["exponents"]
+    )
+    yield table_of_rows(("exponent", "value", "error"), rows, "Lyapunov exponents per step")
 
 
 def _settings(model: MeanField) -> dict[str, Any]:

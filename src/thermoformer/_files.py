@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._validation import fail, machine_memory
+from ._validation import InputError, fail, machine_memory
 
 if TYPE_CHECKING:
     import xarray
@@ -43,8 +43,8 @@ _KINDS = {
 _NPZ = "an npz file, as numpy.savez writes it"
 
 
-class FileError(OSError, ValueError):
-    """A file that cannot be read or written. Also a ValueError, since the argument that names the file is wrong."""
+class FileError(InputError, OSError):
+    """A file that cannot be read or written."""
 
 
 class MissingFileError(FileError, FileNotFoundError):
@@ -61,25 +61,34 @@ def open_file(path: str | os.PathLike[str], *, name: str = "file", expected: str
     Example:
         >>> open_file("/dev/null")
         Traceback (most recent call last):
-        thermoformer._files.FileError: file: got /dev/null, which is a device and not a regular file; expected a file
+        thermoformer._files.FileError: file: got /dev/null, which is a device and not a regular file; expected ...
     """
     try:
         _refuse_irregular(os.stat(path).st_mode, path, name, expected)
         return open(path, "rb")
     except FileNotFoundError as error:
-        raise MissingFileError(str(fail(name, f"{path}, which is not there", expected))) from error
+        raise MissingFileError(name, f"{path}, which is not there", expected) from error
     except FileError:
         raise
     except OSError as error:
-        raise FileError(str(fail(name, f"{path}, which cannot be read ({error.strerror})", expected))) from error
+        raise FileError(name, f"{path}, which cannot be read ({error.strerror})", expected) from error
     except ValueError as error:  # a null character
         raise fail(name, f"{os.fspath(path)!r}, which is not a path ({error})", expected) from error
+
+
+def read_bytes(path: str | os.PathLike[str], most: int, *, name: str = "file", expected: str = "a file") -> bytes:
+    """The content of a regular file of at most so many bytes; other arguments as in `open_file`."""
+    with open_file(path, name=name, expected=expected) as stream:
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise fail(name, f"{path} of more than {most / 1e6:.0f} MB", "a smaller file")
+    return content
 
 
 def _refuse_irregular(mode: int, path: Any, name: str, expected: str) -> None:
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "not a regular file")
-        raise FileError(str(fail(name, f"{path}, which is {kind}", expected)))
+        raise FileError(name, f"{path}, which is {kind}", expected)
 
 
 def write_safely(path: str | os.PathLike[str], content: bytes | memoryview | str, *, name: str = "out") -> Path:
@@ -118,7 +127,9 @@ def write_safely(path: str | os.PathLike[str], content: bytes | memoryview | str
         raise
     except OSError as error:
         kind = MissingFileError if isinstance(error, FileNotFoundError) else FileError
-        raise kind(str(fail(name, f"{path}, which cannot be written ({error.strerror})", expected))) from error
+        refused = kind(name, f"{path}, which cannot be written ({error.strerror})", expected)
+        refused.errno, refused.strerror = error.errno, error.strerror
+        raise refused from error
     return Path(path)
 
 

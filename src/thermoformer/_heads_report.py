@@ -7,23 +7,23 @@ from typing import Any
 
 from rich.table import Table
 
+from ._plain import table_of_rows
+
 
 def heads_tables(record: dict[str, Any]) -> Iterator[Table]:
     """The model before and after, and, where methods were compared, each of them."""
     from .experiments.heads import before_and_after
 
     header, rows, caption = before_and_after(record)
-    summary = Table(*header, title=f"{record['class']}, {record['task']}, {record['method']}", caption=caption or None)
-    for row in rows:
-        summary.add_row(*row)
-    yield summary
+    title = f"{record['class']}, {record['task']}, {record['method']}"
+    yield table_of_rows(header, rows, title, caption=caption or None)
     if "curves" not in record:
         return
     counts = sorted({row["removed"] for row in record["curves"]})
     accuracy = record["measure"] == "accuracy"
-    title = f"Test {record['measure']}{' in %' if accuracy else ''} without so many heads"
-    compared = Table("method", *map(str, counts), title=title)
+    compared = []
     for name in dict.fromkeys(row["method"] for row in record["curves"]):
         means = [row["mean"] for row in record["curves"] if row["method"] == name]
-        compared.add_row(name, *(f"{100 * mean:.1f}" if accuracy else f"{mean:.4g}" for mean in means))
-    yield compared
+        compared.append((name, *(f"{100 * mean:.1f}" if accuracy else f"{mean:.4g}" for mean in means)))
+    title = f"Test {record['measure']}{' in %' if accuracy else ''} without so many heads"
+    yield table_of_rows(("method", *map(str, counts)), compared, title)

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ._validation import fail
+
 
 @contextmanager
-def held(file: Path, refusal: Callable[[str], Exception], *, name: str = "folder") -> Iterator[None]:
+def locked(file: Path, refusal: Callable[[str], Exception], *, name: str = "folder") -> Iterator[None]:
     """Holds a lock file, made with its folder where missing. A process that dies lets go; the file stays.
 
     Arguments:
@@ -22,18 +24,18 @@ def held(file: Path, refusal: Callable[[str], Exception], *, name: str = "folder
     Example:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / ".lock"
-        >>> with held(file, ValueError):
-        ...     holder(file).startswith("process ")
+        >>> with locked(file, ValueError):
+        ...     lock_holder(file).startswith("process ")
         True
-        >>> holder(file)
+        >>> lock_holder(file)
         ''
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         opened = file.open("a+", encoding="utf-8")
     except OSError as error:
-        what = f"{name}: got {file.parent} ({error.strerror}); expected a folder that can be written to"
-        raise ValueError(what) from error
+        got = f"{file.parent} ({error.strerror})"
+        raise fail(name, got, "a folder that can be written to") from error
     with opened as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,7 +49,7 @@ def held(file: Path, refusal: Callable[[str], Exception], *, name: str = "folder
         yield
 
 
-def holder(file: Path) -> str:
+def lock_holder(file: Path) -> str:
     """Who holds a lock file now, in words; empty where nobody does."""
     try:
         with file.open("r", encoding="utf-8") as stream:

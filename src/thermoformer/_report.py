@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from ._plain import cell, plain
+from ._plain import plain, table_of_rows, table_of_values
 from .arrays import Arrays
 from .learning import Solution, head_scores
 
@@ -52,28 +52,16 @@ def solution_report(arrays: Arrays, solution: Solution) -> dict[str, Any]:
 
 def solution_tables(report: dict[str, Any]) -> Iterator[Table]:
     """The report of `solution_report` as tables for a screen."""
-    summary = Table("quantity", "value", title="Solution")
-    for name in ("action", "energy", "entropy", "log_evidence", "converged"):
-        summary.add_row(name.replace("_", " "), cell(report[name]))
-    for name, value in report["stats"].items():
-        summary.add_row(name.replace("_", " "), cell(value))
-    for name in ("bias", "accuracy"):
-        if name in report.get("prediction", {}):
-            summary.add_row(f"test {name}", cell(report["prediction"][name]))
-    yield summary
-
+    summary = {name: report[name] for name in ("action", "energy", "entropy", "log_evidence", "converged")}
+    tested = report.get("prediction", {})
+    summary |= report["stats"] | {f"test {name}": tested[name] for name in ("bias", "accuracy") if name in tested}
+    yield table_of_values(summary, "Solution")
     paths, matrix = report["paths"], report["order_parameter"]
     if len(paths) <= LARGEST_TABLE:
-        order = Table("path", *paths, title="Order parameter U")
-        for path, row in zip(paths, matrix, strict=True):
-            order.add_row(path, *map(cell, row))
+        rows = ((path, *row) for path, row in zip(paths, matrix, strict=True))
+        yield table_of_rows(("path", *paths), rows, "Order parameter U")
     else:
-        order = Table("path", "U", title="Diagonal of U")
-        for index, path in enumerate(paths):
-            order.add_row(path, cell(matrix[index][index]))
-    yield order
-
-    scores = Table("layer", "head", "score", title="Head scores")
-    for row in report["head_scores"]:
-        scores.add_row(*map(cell, row.values()))
-    yield scores
+        rows = ((path, matrix[index][index]) for index, path in enumerate(paths))
+        yield table_of_rows(("path", "U"), rows, "Diagonal of U")
+    scores = (row.values() for row in report["head_scores"])
+    yield table_of_rows(("layer", "head", "score"), map(list, scores), "Head scores")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
+from ._plain import table_of_rows
+from .experiments.page import write_page
 from .figures import save, sweep_results
 from .sweeps import SweepStore
 from .sweeps.sweep import by_point, counts_of
@@ -52,31 +51,27 @@ def _listed(store: SweepStore, texts: Mapping[int, Mapping[int, str]]) -> list[d
 
 def sweep_tables(report: dict[str, Any]) -> Iterator[Table]:
     """The report for a screen."""
-    table = Table(show_header=False)
     axes = " × ".join(f"{count} {name}" for name, count in report["grid"].items())
     each = report["seconds"] / max(report["done"] + report["failed"], 1)
-    for name, text in (
-        ("function", report["function"]),
-        ("grid", f"{axes} = {report['points']} points"),
-        ("done", f"{report['done']} ({100 * report['done'] / report['points']:.1f} %)"),
-        ("failed", str(report["failed"])),
-        ("left", str(report["left"])),
-        *([("damaged", f"{report['damaged']}; the next run computes them again")] if report["damaged"] else []),
-        ("time", f"{report['seconds']:.4g} s of work, {each:.3g} s per point"),
-        ("ran on", ", ".join([report["executor"], *report["devices"]]).strip(", ") or "nothing yet"),
-        ("now", f"{report['writer']} is writing" if report["writer"] else "nobody is writing"),
-    ):
-        table.add_row(name, Text(text))
-    yield table
+    damage = {"damaged": f"{report['damaged']}; the next run computes them again"} if report["damaged"] else {}
+    lines = {
+        "function": report["function"],
+        "grid": f"{axes} = {report['points']} points",
+        "done": f"{report['done']} ({100 * report['done'] / report['points']:.1f} %)",
+        "failed": report["failed"],
+        "left": report["left"],
+        **damage,
+        "time": f"{report['seconds']:.4g} s of work, {each:.3g} s per point",
+        "ran on": ", ".join([report["executor"], *report["devices"]]).strip(", ") or "nothing yet",
+        "now": f"{report['writer']} is writing" if report["writer"] else "nobody is writing",
+    }
+    yield table_of_rows(("", ""), lines.items(), show_header=False)
     for what, title in (("errors", "error"), ("damage", "damaged")):
-        if report[what]:
-            failed = Table(*report["grid"], title)
-            for one in report[what][:MOST_ERRORS]:
-                failed.add_row(*(Text(str(value)) for value in one["point"]), Text(one["error"]))
-            more = len(report[what]) - MOST_ERRORS
-            if more > 0:
-                failed.add_row(*("…" for _ in report["grid"]), f"{more} more")
-            yield failed
+        rows = [(*map(str, one["point"]), one["error"]) for one in report[what]]
+        if len(rows) > MOST_ERRORS:
+            rows[MOST_ERRORS:] = [(*("…" for _ in report["grid"]), f"{len(rows) - MOST_ERRORS} more")]
+        if rows:
+            yield table_of_rows((*report["grid"], title), rows)
 
 
 def draw(store: SweepStore, result: str | None, stem: Path, every: float | None = None) -> Path:
@@ -88,23 +83,9 @@ def draw(store: SweepStore, result: str | None, stem: Path, every: float | None 
     """
     figure = sweep_results(store.dataset(), result).figure
     _, picture = save(figure.get_figure(root=True), stem)  # type: ignore[arg-type]
-    report = sweep_report(store)
-    again = f'<meta http-equiv="refresh" content="{every:g}">' if every else ""
-    text = f"""<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8">{again}<title>{escape(str(report["function"]))}</title>
-<style>body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 1.5rem auto; padding: 0 1rem; }}
-svg {{ width: 100%; height: auto; }}</style></head>
-<body><p>{escape(str(report["function"]))}: <b>{report["done"]}</b> of {report["points"]} points done,
-{report["failed"]} failed, {report["left"]} left; drawn {time.strftime("%H:%M:%S")}.</p>
-{picture.read_text("utf-8").partition("<svg")[1] + picture.read_text("utf-8").partition("<svg")[2]}
-</body></html>
-"""
-    page = stem.with_suffix(".html")
-    part = page.with_name(f".{page.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, page)
-    return page
+    values = sweep_report(store) | {"time": time.strftime("%H:%M:%S")}
+    template = Path(__file__).with_name("_sweep_page.md")
+    return write_page(stem.with_suffix(".html"), template, values, {"sweep": picture}, refresh=every)
 
 
 def follow(

@@ -37,16 +37,16 @@ def plain_errors(kept: Path | None = None) -> Iterator[None]:
     except KeyboardInterrupt:
         # Locks and the like, whose names begin with a dot, hold no work.
         files = [file for file in kept.rglob("[!.]*") if file.is_file()] if kept else []
-        held = f"{kept} holds {len(files)} files, and the same command goes on from there"
-        stop(f"Interrupted; {held if files else 'nothing was written'}", INTERRUPTED)
+        left = f"{kept} holds {len(files)} files, and the same command goes on from there"
+        stop(f"Interrupted; {left if files else 'nothing was written'}", INTERRUPTED)
     except BrokenPipeError:  # typer ends quietly where nobody reads the output
         raise
-    except OSError as error:
-        # Errors of the library name an argument, and those of Python a file; a write to a full disk names nothing.
-        unnamed = error.errno is not None and error.filename is None
-        stop(f"output: got an error ({error.strerror}); expected space to write" if unnamed else str(error), BAD_INPUT)
     except ValueError as error:
         stop(str(error), BAD_INPUT)
+    except OSError as error:
+        # Errors of Python name a file; a write to a full disk names nothing.
+        unnamed = error.errno is not None and error.filename is None
+        stop(f"output: got an error ({error.strerror}); expected space to write" if unnamed else str(error), BAD_INPUT)
     except MemoryError as error:
         stop(f"memory: got a size that does not fit ({error}); expected smaller sizes", BAD_INPUT)
     except ImportError as error:

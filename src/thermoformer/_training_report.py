@@ -7,21 +7,21 @@ from typing import Any
 
 from rich.table import Table
 
+from ._plain import table_of_rows, table_of_values
+
 
 def training_tables(record: dict[str, Any]) -> Iterator[Table]:
     """How the training went, and the accuracies of the network that was saved."""
-    summary = Table("training", "")
-    for name in ("steps", "best_step", "stopped", "parameters", "machine", "precision", "augmentation"):
-        summary.add_row(name.replace("_", " "), str(record[name]))
-    for name in ("training_loss", "validation_loss"):
-        summary.add_row(name.replace("_", " "), f"{record[name]:.4f}")
-    yield summary
-    accuracies = Table("images", "accuracy", "sequences")
+    names = ("steps", "best_step", "stopped", "parameters", "machine", "precision", "augmentation")
+    summary = {name: record[name] for name in names}
+    summary |= {name: f"{record[name]:.4f}" for name in ("training_loss", "validation_loss")}
+    yield table_of_values(summary, header=("training", ""))
     meaning = {"validation": "validation characters", "test": "test characters"}
+    rows = []
     for name, accuracy in record["accuracy"].items():
         count = record["sequences"][name]
         shown = meaning.get(name, f"{name}, class 0 or 1 (out of distribution)")
         # Sequences are drawn independently, so the count of right ones is binomial.
         deviation = (accuracy * (1 - accuracy) / count) ** 0.5
-        accuracies.add_row(shown, f"{100 * accuracy:.1f} ± {100 * deviation:.1f} %", str(count))
-    yield accuracies
+        rows.append((shown, f"{100 * accuracy:.1f} ± {100 * deviation:.1f} %", count))
+    yield table_of_rows(("images", "accuracy", "sequences"), rows)

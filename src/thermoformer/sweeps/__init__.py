@@ -1,9 +1,10 @@
 """Grids of parameters: labelled results on disk, run here or in many processes, resumed after anything."""
 
+from .chunks import StoreError
 from .cluster import ClusterLost
 from .description import resumable
 from .grid import Grid, Task, point_seed
-from .store import StoreError, SweepStore
+from .store import SweepStore
 from .sweep import Sweep, SweepStatus, errors_of, status_of
 
 __all__ = [

@@ -16,7 +16,7 @@ from typing import Any
 
 from .._progress import inside
 from .._validation import fail, positive_integer
-from .executors import Finished, Job, Worker, check_picklable, seeds_of
+from .executors import Finished, Worker, check_picklable, seeds_of
 from .grid import Task
 from .work import PointResult, Work, run_points
 
@@ -33,6 +33,10 @@ CONNECT = 5
 
 class ClusterLost(ConnectionError):
     """The scheduler is gone; what was finished is in the store, and the same call goes on from there."""
+
+
+class NoChildProcessesError(RuntimeError):
+    """A worker of the cluster may not start processes, which a time limit needs."""
 
 
 @dataclass
@@ -210,25 +214,23 @@ def _finished(
     if time_limit is None:
         return list(run_points(work, points, seeds))
     if multiprocessing.current_process().daemon:
-        raise RuntimeError(DAEMON)
+        raise NoChildProcessesError
     # Every thread of a worker keeps a process of its own for points that may have to be stopped.
     if getattr(_kept, "run", None) != run:
         if hasattr(_kept, "worker"):
-            _kept.worker.close()
+            _kept.worker.end()
         _kept.worker, _kept.run = Worker(work), run
-    job = Job(Task(0, (), tuple(points), tuple(range(len(points)))), seeds)
-    return _kept.worker.finish(job, time_limit)
+    return _kept.worker.results(points, seeds, time_limit)
 
 
 # The work of the latest run, unpacked once; the process of each thread that a time limit needs.
 _works: dict[str, Work] = {}
 _kept = threading.local()
-DAEMON = "this worker may not start processes"
 
 
 def _unusable(error: BaseException, work: Work) -> Exception:
     """What a cluster could not run at all, as an error of the argument that is to blame."""
-    if str(error) == DAEMON:
+    if isinstance(error, NoChildProcessesError):
         return fail(
             "time_limit",
             "workers that may not start processes",

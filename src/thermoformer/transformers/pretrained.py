@@ -85,7 +85,7 @@ def config_from(entries: dict[str, Any], config_class: Any) -> Any:
         >>> import transformers
         >>> config_from({"hidden_size": 32, "attn_implementation": "someone/kernel"}, transformers.BertConfig)
         Traceback (most recent call last):
-        ValueError: config.json: got attn_implementation = 'someone/kernel'; expected one of 'eager', 'sdpa', ...
+        thermoformer.InputError: config.json: got attn_implementation = 'someone/kernel'; expected one of ...
     """
     expected = f"a whole {CONFIG_FILE} of type {config_class.model_type!r}"
     entries = json.loads(json.dumps(entries), object_hook=_number)
