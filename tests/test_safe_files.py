@@ -11,11 +11,9 @@ import zipfile
 import numpy as np
 import pytest
 import xarray as xr
-from typer.testing import CliRunner
 
 from thermoformer import _files
 from thermoformer._files import npz_bytes, open_file, read_netcdf, read_npz, write_netcdf, write_safely
-from thermoformer.cli import app
 
 
 def test_arrays_come_back(tmp_path):
@@ -108,26 +106,6 @@ def test_what_is_no_regular_file_is_named_and_never_waited_for(tmp_path):
     for path in (tmp_path / "fifo", tmp_path, "/dev/null"):
         with pytest.raises(OSError, match="which is a .*; expected a file in a folder"):
             write_safely(path, b"")
-
-
-@pytest.mark.parametrize(
-    "command",
-    [("solve", "--width", "5", "--temperature", "1"), ("orbit", "--beta", "1.2"), ("lyapunov", "--beta", "1.2")],
-)
-def test_files_that_cannot_serve_are_one_line_on_the_command_line(tmp_path, command):
-    name, *options = command
-    os.mkfifo(tmp_path / "fifo")
-    huge = tmp_path / "huge.npz"
-    huge.write_bytes(claiming("(10000000000000,)"))
-    for path, message in (
-        (tmp_path / "fifo", "which is a FIFO and not a regular file"),
-        (tmp_path, "which is a folder"),
-        (tmp_path / "none", "which is not there"),
-        (huge, "with y.npy, which does not hold its shape (10000000000000,)"),
-    ):
-        result = CliRunner().invoke(app, [name, str(path), *options])
-        assert result.exit_code == 2 and message in result.stderr.replace("\n", " ")
-        assert isinstance(result.exception, SystemExit)
 
 
 def test_a_link_is_written_through(tmp_path):

@@ -133,16 +133,16 @@ def write_safely(path: str | os.PathLike[str], content: bytes | memoryview | str
     return Path(path)
 
 
-def refuse_foreign(path: str | os.PathLike[str], mark: bytes = b"thermoformer", *, name: str = "out") -> None:
-    """Refuses to replace a file that is not an output of thermoformer.
+def refuse_foreign(*paths: str | os.PathLike[str], mark: bytes = b"thermoformer", name: str = "out") -> None:
+    """Refuses to replace files that are not outputs of thermoformer.
 
     Arguments:
-        path: a file that is to be written; it need not exist.
+        paths: files that are to be written; they need not exist.
         mark: what every such output holds, in any version. Pages and figures hold the default.
         name: of the argument, for errors.
     """
     expected = "another name, or no file there"
-    if os.path.lexists(path):
+    for path in filter(os.path.lexists, paths):
         with open_file(path, name=name, expected=expected) as stream:
             if mark not in stream.read():
                 raise fail(name, f"{path}, a file that thermoformer did not write", expected)

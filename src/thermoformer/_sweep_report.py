@@ -13,7 +13,6 @@ from ._plain import table_of_rows
 from .experiments.page import write_page
 from .figures import save, sweep_results
 from .sweeps import SweepStore
-from .sweeps.sweep import by_point, counts_of
 
 # Errors that are shown one by one; more are counted.
 MOST_ERRORS = 10
@@ -21,9 +20,11 @@ MOST_ERRORS = 10
 
 def sweep_report(store: SweepStore) -> dict[str, Any]:
     """How far a sweep is, as a plain dictionary."""
-    description, survey = store.description(), store.survey()
-    status, tasks = counts_of(survey), store.grid().task
-    damage = {number: dict.fromkeys(tasks(number).chosen, text) for number, text in survey.damage.items()}
+    description, survey, grid = store.description(), store.survey(), store.grid()
+    status = survey.counts
+    damage = {
+        tuple(point.values()): text for number, text in survey.damage.items() for point in grid.task(number).points
+    }
     runs = description.get("runs") or [{}]
     return {
         "function": description["function"],
@@ -38,15 +39,14 @@ def sweep_report(store: SweepStore) -> dict[str, Any]:
         "executor": runs[-1].get("executor", ""),
         "devices": runs[-1].get("devices", []),
         "writer": store.writer(),
-        "errors": _listed(store, survey.errors),
-        "damage": _listed(store, damage),
+        "errors": _listed(survey.errors),
+        "damage": _listed(damage),
     }
 
 
-def _listed(store: SweepStore, texts: Mapping[int, Mapping[int, str]]) -> list[dict[str, Any]]:
+def _listed(texts: Mapping[tuple[Any, ...], str]) -> list[dict[str, Any]]:
     """Points with the last line of what is said about them."""
-    found = by_point(store, texts).items()
-    return [{"point": list(point), "error": (text.strip().splitlines() or [""])[-1]} for point, text in found]
+    return [{"point": list(point), "error": (text.strip().splitlines() or [""])[-1]} for point, text in texts.items()]
 
 
 def sweep_tables(report: dict[str, Any]) -> Iterator[Table]:

@@ -17,7 +17,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from . import _files
 from ._validation import fail
 
 BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 2, 3, 130
@@ -144,12 +143,6 @@ def file_for_results(out: Path) -> None:
     if out.is_dir():
         raise fail("out", f"{out}, a folder", "a file")
     folder_for_results(out.parent)
-
-
-def refuse_foreign(*files: Path, mark: bytes = b"thermoformer") -> None:
-    """Refuses files that thermoformer did not write. Its pages and figures, and only they, carry its name."""
-    for file in files:
-        _files.refuse_foreign(file, mark)
 
 
 def stop(message: str, code: int) -> NoReturn:

@@ -4,8 +4,8 @@ from .chunks import StoreError
 from .cluster import ClusterLost
 from .description import resumable
 from .grid import Grid, Task, point_seed
-from .store import SweepStore
-from .sweep import Sweep, SweepStatus, errors_of, status_of
+from .store import SweepStatus, SweepStore
+from .sweep import Sweep, errors_of, status_of
 
 __all__ = [
     "ClusterLost",

@@ -71,20 +71,48 @@ _GROUP = {"attributes": {}, "zarr_format": 3, "node_type": "group"}
 
 
 @dataclass(frozen=True)
+class SweepStatus:
+    """How far a sweep is.
+
+    Fields:
+        points, done, failed: how many points there are, are done, and have failed.
+        seconds: what the finished ones took, all together.
+        damaged: points whose files are damaged or missing; the next run computes them again.
+    """
+
+    points: int
+    done: int
+    failed: int
+    seconds: float
+    damaged: int = 0
+
+    @property
+    def left(self) -> int:
+        """Points that are still to run, also again because of damage."""
+        return self.points - self.done - self.failed
+
+
+@dataclass(frozen=True)
 class Survey:
     """What a thorough look at the files of a sweep found.
 
     Fields:
         status: of every point: 0 to do, 1 done, 2 failed, 3 damaged.
         seconds: what every point took; NaN if it has not run or is damaged.
-        errors: why points failed, by number of the task and of the point in it.
+        errors: why points failed, by their values in the order of the grid.
         damage: what is wrong with a file of a task, by number of the task.
     """
 
     status: np.ndarray
     seconds: np.ndarray
-    errors: dict[int, dict[int, str]]
+    errors: dict[tuple[Any, ...], str]
     damage: dict[int, str]
+
+    @property
+    def counts(self) -> SweepStatus:
+        """How many points are done, have failed and are damaged."""
+        done, failed, broken = (int((self.status == code).sum()) for code in (DONE, FAILED, DAMAGED))
+        return SweepStatus(self.status.size, done, failed, float(np.nansum(self.seconds)), broken)
 
 
 class SweepStore:
@@ -223,20 +251,11 @@ class SweepStore:
         """Replaces the JSON file."""
         write_safely(self.description_file, sealed(description, self.description_file), name="store")
 
-    def status(self) -> np.ndarray:
-        """Of every point: 0 to do, 1 done, 2 failed."""
-        _, grid, arrays = self._read()
-        return self._status(grid, arrays)
-
     def _status(self, grid: Grid, arrays: Mapping[str, Any]) -> np.ndarray:
         codes = np.asarray(_opened(CheckedFiles(self.data, arrays, grid), "status")[...])
         if not np.isin(codes, (TO_DO, DONE, FAILED)).all():
             raise damaged(self.data / "status", "it holds other values than 0, 1 and 2")
         return codes
-
-    def seconds(self) -> np.ndarray:
-        """What every point took; NaN if it has not run or is damaged."""
-        return self.survey().seconds
 
     def survey(self) -> Survey:
         """Reads and verifies every file of every task."""
@@ -254,7 +273,7 @@ class SweepStore:
                 files.ignored.update(keys.values())
         status, seconds = (np.array(_opened(files, name)[...]) for name in RESERVED)
         files = CheckedFiles(self.data, arrays, grid, status)
-        errors: dict[int, dict[int, str]] = {}
+        errors: dict[tuple[Any, ...], str] = {}
         for task in grid:
             codes = status[task.region]
             try:
@@ -264,8 +283,7 @@ class SweepStore:
                     for name, record in over_grid.items():
                         if 0 not in record["shape"]:
                             files.content(chunk_key(name, record, task.place))
-                if (codes == FAILED).any():
-                    errors[task.number] = self._read_errors(task, codes, description["format"] > 1)
+                errors |= self._read_errors(task, codes, description["format"] > 1)
             except StoreError as error:
                 damage[task.number] = str(error)
         for name in arrays:
@@ -403,29 +421,30 @@ class SweepStore:
         else:
             file.unlink(missing_ok=True)
 
-    def _read_errors(self, task: Task, codes: np.ndarray, has_checksum: bool) -> dict[int, str]:
-        """Why the points of a task failed, of these codes."""
+    def _read_errors(self, task: Task, codes: np.ndarray, has_checksum: bool) -> dict[tuple[Any, ...], str]:
+        """Why the points of a task failed, of these codes, by their values."""
+        failed = np.flatnonzero(codes == FAILED).tolist()
+        if not failed:
+            return {}
         file = self._error_file(task)
         read = unsealed(file, RUN_AGAIN)
         if read is None:
             raise damaged(file, "it is missing")
-        texts, failed = _error_texts(read[0]), np.flatnonzero(codes == FAILED).tolist()
+        texts = _error_texts(read[0])
         if (has_checksum and not read[1]) or any(number not in texts for number in failed):
             raise damaged(file, "it does not name all points that failed")
-        return {number: texts[number] for number in failed}
+        return {tuple(task.points[number].values()): texts[number] for number in failed}
 
     def _error_file(self, task: Task) -> Path:
         """Named after the place of the task, which stays the same when axes grow."""
         return self.folder / "errors" / f"{'-'.join(map(str, task.place))}.json"
 
-    def errors(self) -> dict[int, dict[int, str]]:
-        """Why points failed, by number of the task and of the point in it."""
+    def errors(self) -> dict[tuple[Any, ...], str]:
+        """Why points failed, by their values in the order of the grid."""
         description, grid, arrays = self._read()
         status, found = self._status(grid, arrays), {}
         for task in grid:
-            codes = status[task.region]
-            if (codes == FAILED).any():
-                found[task.number] = self._read_errors(task, codes, description["format"] > 1)
+            found |= self._read_errors(task, status[task.region], description["format"] > 1)
         return found
 
     def dataset(self) -> xr.Dataset:

@@ -6,7 +6,7 @@ import inspect
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 
 from .._progress import Progress, inside, shown_progress
-from .._validation import fail, nonnegative_integer, one_of, positive_integer, positive_number, true_or_false
+from .._validation import fail, instance, nonnegative_integer, one_of, positive_integer, positive_number, true_or_false
 from .chunks import DONE, FAILED, TO_DO, StoreError
 from .cluster import run_on_dask
 from .description import (
@@ -32,32 +32,10 @@ from .description import (
 )
 from .executors import Finished, run_here, run_in_processes, run_on_devices
 from .grid import Grid, Task
-from .store import DAMAGED, Survey, SweepStore
+from .store import SweepStatus, SweepStore
 from .work import Work
 
 EXECUTORS = ("local", "processes", "dask")
-
-
-@dataclass(frozen=True)
-class SweepStatus:
-    """How far a sweep is.
-
-    Fields:
-        points, done, failed: how many points there are, are done, and have failed.
-        seconds: what the finished ones took, all together.
-        damaged: points whose files are damaged or missing; the next run computes them again.
-    """
-
-    points: int
-    done: int
-    failed: int
-    seconds: float
-    damaged: int = 0
-
-    @property
-    def left(self) -> int:
-        """Points that are still to run, also again because of damage."""
-        return self.points - self.done - self.failed
 
 
 class Sweep:
@@ -286,38 +264,12 @@ class Sweep:
 
 def status_of(store: SweepStore) -> SweepStatus:
     """How far the sweep in a folder is. Reads and verifies all of its files."""
-    return counts_of(_checked_store(store).survey())
-
-
-def counts_of(survey: Survey) -> SweepStatus:
-    """How many points are done, have failed and are damaged."""
-    done, failed, damaged = (int((survey.status == code).sum()) for code in (DONE, FAILED, DAMAGED))
-    return SweepStatus(survey.status.size, done, failed, float(np.nansum(survey.seconds)), damaged)
+    return instance("store", store, SweepStore, "a SweepStore, as SweepStore(folder) is").survey().counts
 
 
 def errors_of(store: SweepStore) -> dict[tuple[Any, ...], str]:
     """Why points of the sweep in a folder failed, by their values."""
-    return by_point(store, _checked_store(store).errors())
-
-
-def by_point(store: SweepStore, texts: Mapping[int, Mapping[int, str]]) -> dict[tuple[Any, ...], str]:
-    """Texts by the values of their point.
-
-    Arguments:
-        texts: by number of the task and of the point in it.
-    """
-    grid = store.grid()
-    found = {}
-    for number, errors in texts.items():
-        points = grid.task(number).points
-        found |= {tuple(points[at].values()): text for at, text in errors.items()}
-    return found
-
-
-def _checked_store(store: SweepStore) -> SweepStore:
-    if not isinstance(store, SweepStore):
-        raise fail("store", repr(store), "a SweepStore, as SweepStore(folder) is")
-    return store
+    return instance("store", store, SweepStore, "a SweepStore, as SweepStore(folder) is").errors()
 
 
 def _check_arguments(function: Callable[..., Any], grid: Grid, fixed: dict[str, Any]) -> bool:
