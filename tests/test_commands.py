@@ -109,7 +109,7 @@ def test_unknown_options_are_refused(command):
     [
         (
             ("reproduce", "nonesuch"),
-            f"experiment: got 'nonesuch'; expected one of {', '.join(experiments.EXPERIMENTS)}",
+            f"experiment: got 'nonesuch'; expected one of {', '.join(EXPERIMENTS)}",
         ),
         (("reproduce", "markov", "--seed", HUGE), f"seed: got {HUGE}; expected a whole number below 2**63"),
         (

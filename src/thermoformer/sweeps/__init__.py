@@ -1,4 +1,4 @@
-"""Grids of parameters: labelled results on disk, run here or in many processes, resumed after anything."""
+"""Functions over grids of parameters: labelled results on disk, run in one or many processes, and resumed."""
 
 from .chunks import StoreError
 from .cluster import ClusterLost

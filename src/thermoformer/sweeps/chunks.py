@@ -33,6 +33,10 @@ TO_DO, DONE, FAILED = 0, 1, 2
 _SKIPPED = 0x184D2A50
 # What to do about a damaged file, unless said otherwise.
 RUN_AGAIN = "run or resume the sweep, which computes its points again"
+# ... if the next run cannot repair it.
+BY_HAND = "restore it from a copy, or use another folder; zarr can still read data.zarr"
+# The zarr.json of a group.
+GROUP = {"attributes": {}, "zarr_format": 3, "node_type": "group"}
 
 
 class StoreError(InputError):
@@ -133,13 +137,17 @@ class CheckedFiles(LocalStore):
             content += _checksum(content)
         await super().set(key, type(value).from_bytes(content))
 
+    def array(self, name: str) -> zarr.Array:
+        """One of the arrays. Every chunk is written, also if it holds fill values alone."""
+        mode = "r" if self.read_only else "r+"
+        return zarr.open_array(self, path=name, mode=mode, zarr_format=3, config={"write_empty_chunks": True})
+
     def content(self, key: str) -> bytes | None:
         """What is stored under a key, verified; none if nothing was written there."""
         name, _, place = key.partition("/")
         if key == "zarr.json":
             inline = {"kind": "inline", "must_understand": False, "metadata": self._arrays}
-            group = {"zarr_format": 3, "node_type": "group", "attributes": {}, "consolidated_metadata": inline}
-            return json.dumps(group).encode()
+            return json.dumps({**GROUP, "consolidated_metadata": inline}).encode()
         if name not in self._arrays or key in self.ignored:
             return None
         if place == "zarr.json":

@@ -206,7 +206,7 @@ def seeds_of(task: Task, seed: int) -> list[int]:
 
 
 def check_picklable(work: Work) -> None:
-    """That the function can be sent to another process."""
+    """Refuses a function that cannot be sent to another process."""
     try:
         ForkingPickler.dumps(work)
     except Exception as error:

@@ -58,7 +58,7 @@ class Grid:
 
     Arguments:
         axes: values by name, one axis each, in order. Numbers or strings; no value twice.
-        batch: points of a task: so many neighbours along the last axis, or along each axis that is named.
+        batch: points of a task: neighbours along the last axis, or along each axis that is named.
 
     Example:
         >>> grid = Grid({"width": [10, 100], "temperature": [0.1, 0.2, 0.3]}, batch=2)
@@ -132,7 +132,7 @@ class Grid:
 
 
 def point_seed(seed: int, point: Mapping[str, Any]) -> int:
-    """A seed that follows from the point itself, whatever the order or the company it is run in.
+    """A seed that follows from the point alone, whatever the order in which points are run.
 
     Example:
         >>> point_seed(0, {"a": 1.0, "b": 2}) == point_seed(0, {"b": 2, "a": 1.0}) != point_seed(1, {"a": 1.0, "b": 2})

@@ -29,9 +29,10 @@ from .._files import write_safely
 from .._locks import lock_holder, locked
 from .._validation import fail
 from .chunks import (
+    BY_HAND,
     DONE,
     FAILED,
-    RUN_AGAIN,
+    GROUP,
     TO_DO,
     CheckedFiles,
     StoreError,
@@ -43,6 +44,7 @@ from .chunks import (
     sealed,
     unsealed,
 )
+from .first_format import first_arrays
 from .grid import RESERVED, Grid, Task, check_stored_name
 from .work import PointResult
 
@@ -54,8 +56,6 @@ FORMAT = 2
 ASIDE = ".data.zarr.old"
 # Attributes of the Dataset that come from the description: as JSON, and as text.
 JSON_ATTRIBUTES, TEXT_ATTRIBUTES = ("versions", "fixed", "runs"), ("function", "seed", "revision", "created")
-# What the next run cannot repair.
-_BY_HAND = "restore it from a copy, or use another folder; zarr can still read data.zarr"
 # Entries of the description that are read later, and their types.
 _FIELDS: dict[str, Any] = {
     "function": str,
@@ -67,7 +67,6 @@ _FIELDS: dict[str, Any] = {
     "allow_nan": bool,
     "axes": dict,
 }
-_GROUP = {"attributes": {}, "zarr_format": 3, "node_type": "group"}
 
 
 @dataclass(frozen=True)
@@ -143,25 +142,25 @@ class SweepStore:
     def description(self) -> dict[str, Any]:
         """What the sweep is, as its JSON file says."""
         file = self.description_file
-        read = unsealed(file, _BY_HAND)
+        read = unsealed(file, BY_HAND)
         if read is None and self.data.exists():
-            raise damaged(file, "it is missing", _BY_HAND)
+            raise damaged(file, "it is missing", BY_HAND)
         if read is None:
             raise StoreError("store", self.folder, "a folder with a sweep in it")
         found, has_checksum = read
         if found.get("format") not in (1, FORMAT):
             raise StoreError("store", f"{file} of format {found.get('format')!r}", f"format 1 or {FORMAT}")
         if not has_checksum and found["format"] == FORMAT:
-            raise damaged(file, "it has no checksum", _BY_HAND)
+            raise damaged(file, "it has no checksum", BY_HAND)
         for name, kind in _FIELDS.items():
             if not isinstance(found.get(name), kind):
-                raise damaged(file, f"{name!r} is missing or of another type", _BY_HAND)
+                raise damaged(file, f"{name!r} is missing or of another type", BY_HAND)
         runs = found.get("runs", [])
         records = [*found["fixed"].values(), *(runs if isinstance(runs, list) else [None])]
         records += [found.get(name, {}) for name in ("versions", "bound", "arrays")]
         lists = all(isinstance(one, list) for one in found["axes"].values())
         if not lists or not all(isinstance(one, dict) for one in records):
-            raise damaged(file, "it has entries of another type", _BY_HAND)
+            raise damaged(file, "it has entries of another type", BY_HAND)
         return found
 
     def grid(self) -> Grid:
@@ -172,13 +171,13 @@ class SweepStore:
         try:
             return Grid(description["grid"], description["batch"])
         except ValueError as error:
-            raise damaged(self.description_file, str(error), _BY_HAND) from error
+            raise damaged(self.description_file, str(error), BY_HAND) from error
 
     def _read(self) -> tuple[dict[str, Any], Grid, dict[str, Any]]:
         """The description, the grid, and the zarr.json of every array by name; that of the group has no name."""
         description = self.description()
         grid = self._grid_of(description)
-        arrays = _first_arrays(self.data, grid) if description["format"] == 1 else description["arrays"]
+        arrays = first_arrays(self.data, grid) if description["format"] == 1 else description["arrays"]
         return description, grid, {name: _with_grid(name, record, grid) for name, record in arrays.items()}
 
     def prepare(self, description: Mapping[str, Any]) -> None:
@@ -192,7 +191,7 @@ class SweepStore:
             there, _, arrays = self._read()
         else:
             self._refuse_other_files()
-            there, arrays = {}, {"": _GROUP}
+            there, arrays = {}, {"": GROUP}
             arrays["status"] = array_metadata("int8", grid.shape, grid.chunks, grid.names)
             arrays["seconds"] = array_metadata("float64", grid.shape, grid.chunks, grid.names, np.nan)
         arrays = {name: _with_grid(name, record, grid) for name, record in arrays.items()}
@@ -238,7 +237,7 @@ class SweepStore:
         """The values of the axes, for other readers, where they are missing or damaged."""
         files = CheckedFiles(self.data, {name: arrays[name] for name in grid.names}, grid, read_only=False)
         for name, values in grid.axes.items():
-            array = _opened(files, name)
+            array = files.array(name)
             try:
                 same = np.array_equal(array[:], values)
             except ValueError:  # it is damaged, or it has the length from before the axis grew
@@ -252,7 +251,7 @@ class SweepStore:
         write_safely(self.description_file, sealed(description, self.description_file), name="store")
 
     def _status(self, grid: Grid, arrays: Mapping[str, Any]) -> np.ndarray:
-        codes = np.asarray(_opened(CheckedFiles(self.data, arrays, grid), "status")[...])
+        codes = np.asarray(CheckedFiles(self.data, arrays, grid).array("status")[...])
         if not np.isin(codes, (TO_DO, DONE, FAILED)).all():
             raise damaged(self.data / "status", "it holds other values than 0, 1 and 2")
         return codes
@@ -271,7 +270,7 @@ class SweepStore:
             except StoreError as error:
                 damage[task.number] = str(error)
                 files.ignored.update(keys.values())
-        status, seconds = (np.array(_opened(files, name)[...]) for name in RESERVED)
+        status, seconds = (np.array(files.array(name)[...]) for name in RESERVED)
         files = CheckedFiles(self.data, arrays, grid, status)
         errors: dict[tuple[Any, ...], str] = {}
         for task in grid:
@@ -289,7 +288,7 @@ class SweepStore:
         for name in arrays:
             if name and name not in over_grid and name not in grid.names:
                 try:
-                    _opened(files, name)[:]
+                    files.array(name)[:]
                 except StoreError as error:  # any task that is done computes the coordinates of results again
                     first = next((task for task in grid if (status[task.region] == DONE).any()), None)
                     if first is not None:
@@ -316,7 +315,7 @@ class SweepStore:
         self._coordinates = {}
         self._results = [name for name in known if name not in RESERVED and is_over_grid(name, arrays[name])]
         files = CheckedFiles(self.data, arrays, grid, read_only=False)
-        self._arrays = {name: _opened(files, name) for name in known}
+        self._arrays = {name: files.array(name) for name in known}
         for name in set(known) - {*RESERVED, *self._results}:
             try:
                 self._coordinates[name] = np.asarray(self._arrays[name][:])
@@ -406,13 +405,13 @@ class SweepStore:
         self._write_metadata(arrays)
         self.rewrite(description | {"arrays": arrays})  # before any chunk: what it does not name is not there
         files = CheckedFiles(self.data, arrays, grid, read_only=False)
-        self._arrays = {name: _opened(files, name) for name in arrays if name and name not in grid.names}
+        self._arrays = {name: files.array(name) for name in arrays if name and name not in grid.names}
         self._results, self._coordinates = [*result.values], {}
 
     def _write_errors(self, task: Task, errors: Mapping[int, str]) -> None:
         """Writes why points failed; reasons of points that were not run this time stay."""
         file, chosen = self._error_file(task), set(task.chosen)
-        read = unsealed(file, _BY_HAND) if len(chosen) < len(task.points) else None
+        read = unsealed(file, BY_HAND) if len(chosen) < len(task.points) else None
         before = _error_texts(read[0]) if read else {}
         texts = {number: text for number, text in before.items() if number not in chosen} | dict(errors)
         if texts:
@@ -427,7 +426,7 @@ class SweepStore:
         if not failed:
             return {}
         file = self._error_file(task)
-        read = unsealed(file, RUN_AGAIN)
+        read = unsealed(file)
         if read is None:
             raise damaged(file, "it is missing")
         texts = _error_texts(read[0])
@@ -463,7 +462,7 @@ class SweepStore:
         except StoreError:
             raise
         except Exception as error:  # of zarr or xarray, for metadata that no sweep has
-            raise StoreError("store", f"{self.data}, which cannot be read as zarr ({error})", _BY_HAND) from error
+            raise StoreError("store", f"{self.data}, which cannot be read as zarr ({error})", BY_HAND) from error
         axes = {name: (name, _storable(values)) for name, values in grid.axes.items()}
         opened = opened[sorted(str(name) for name in opened.data_vars)].assign_coords(axes)
         for name, variable in opened.variables.items():
@@ -492,60 +491,11 @@ class SweepStore:
         return lock_holder(self.folder / ".lock")
 
 
-def _opened(files: CheckedFiles, name: str) -> zarr.Array:
-    """An array of the group; every chunk is written, also where it holds fill values alone."""
-    mode = "r" if files.read_only else "r+"
-    return zarr.open_array(files, path=name, mode=mode, zarr_format=3, config={"write_empty_chunks": True})
-
-
 def _with_grid(name: str, metadata: Mapping[str, Any], grid: Grid) -> dict[str, Any]:
     """The metadata of an array with the lengths that the axes of the grid have now."""
     if not name or not is_over_grid(name, metadata):
         return dict(metadata)
     return {**metadata, "shape": [*grid.shape, *metadata["shape"][len(grid.shape) :]]}
-
-
-def _first_arrays(data: Path, grid: Grid) -> dict[str, Any]:
-    """The files `zarr.json` of a folder of format 1, by name. They have no checksums, but must fit together."""
-    found: dict[str, Any] = {}
-    for folder in (data, *sorted(path for path in data.iterdir() if path.is_dir())):
-        file, name = folder / "zarr.json", "" if folder == data else folder.name
-        content = read_file(file)
-        if content is None and name and not (folder / "c").exists():
-            continue  # a run was killed while it made the array
-        try:
-            record = json.loads(content or b"")
-            found[name] = _first_array(name, record, grid) if name else {**_GROUP, "attributes": record["attributes"]}
-            if not isinstance(record["attributes"], dict):
-                raise ValueError("attributes of another type")
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
-            why = f"it is not as the sweep wrote it: {type(error).__name__} {error}"
-            raise damaged(file, why, _BY_HAND) from error
-    if absent := {*RESERVED, *grid.names} - set(found):
-        raise damaged(data, f"array {min(absent)!r} is missing", _BY_HAND)
-    files = CheckedFiles(data, found, grid)
-    for name, values in grid.axes.items():
-        if not np.array_equal(_opened(files, name)[:], values):
-            raise damaged(data / name, "its values are not those of sweep.json", _BY_HAND)
-    return found
-
-
-def _first_array(name: str, record: Mapping[str, Any], grid: Grid) -> dict[str, Any]:
-    """The metadata of an array of format 1; an error where a sweep cannot have written it."""
-    shape, axes, kind = record["shape"], record["dimension_names"], record["data_type"]
-    chunks, fill = record["chunk_grid"]["configuration"]["chunk_shape"], 0
-    if is_over_grid(name, record):
-        count = len(grid.shape)
-        chunks, fill = [*grid.chunks, *shape[count:]], np.nan if kind.startswith(("float", "complex")) else 0
-        if tuple(axes[:count]) != grid.names or len(axes) != len(shape):
-            raise ValueError(f"axes {axes}")
-    expected = array_metadata("U" if kind == "string" else kind, shape, chunks, axes, fill)
-    for entry in ("data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "zarr_format", "node_type"):
-        if record[entry] != expected[entry]:
-            raise ValueError(f"{entry} {record[entry]}")
-    if record["codecs"] not in (expected["codecs"][:1], expected["codecs"][:2]):
-        raise ValueError(f"codecs {record['codecs']}")
-    return expected | {"codecs": record["codecs"], "attributes": record["attributes"]}
 
 
 def _with_gaps(opened: xr.Dataset, status: np.ndarray) -> xr.Dataset:

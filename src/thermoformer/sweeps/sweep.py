@@ -43,16 +43,16 @@ class Sweep:
 
     Arguments:
         function: called as function(**point, **fixed); returns numbers, strings or arrays by name (or a Dataset), of
-            the same shapes at all points. Where it has an argument `seed`, it gets one that follows from the point.
+            the same shapes at all points. An argument `seed` gets a seed that follows from the point.
         grid: values by name.
-        store: the folder; one that holds a part of this sweep is gone on with. Values may be added at the ends of axes.
+        store: the folder; what it holds of this sweep is kept. Values may be added at the ends of axes.
         fixed: arguments that are the same at every point.
-        batch: points that are run, and written, together: so many neighbours along the last axis of the grid, or along
-            each axis that is named.
+        batch: points that are run, and written, together: neighbours along the last axis of the grid, or along each
+            axis that is named.
         vectorised: the function takes arrays, [point] for each argument, and returns arrays with such a first axis.
         axes: names of the axes of results, by name; a Dataset names its own.
         seed: where the seeds of the points derive from.
-        allow_nan: take NaN for a result; otherwise a point that returns it has failed.
+        allow_nan: accept NaN as a result; otherwise a point that returns it has failed.
 
     Example:
         >>> import tempfile
@@ -92,8 +92,8 @@ class Sweep:
         """The sweep of a folder, as it was described there.
 
         Arguments:
-            function: the function, or its name as "module:name". Where absent, the one that the folder names, if it is
-                of this library and `resumable`: a folder from elsewhere must not decide what is run.
+            function: the function, or its name as "module:name". By default the one that the folder names, if it is of
+                this library and `resumable`: a folder from elsewhere must not decide what is run.
         """
         found = SweepStore(store).description()
         if function is None:
@@ -122,20 +122,20 @@ class Sweep:
     ) -> xr.Dataset:
         """Runs what is not done yet, and returns all that is there.
 
-        Ctrl-C, or a kill, loses the tasks in flight and nothing else; the same call goes on.
+        Ctrl-C, or a kill, loses the tasks in flight and nothing else; the same call continues.
 
         Arguments:
             executor: "local" in this process, "processes" in several, "dask" on a cluster.
-            workers: how many processes; as many as cores where absent.
-            cluster: for dask: the address of a scheduler, a Cluster or a Client; where absent, a cluster of `workers`
-                processes is started on this machine.
+            workers: how many processes; by default as many as cores.
+            cluster: for dask: the address of a scheduler, a Cluster or a Client; by default a cluster of `workers`
+                processes on this machine.
             devices: for local: how many JAX devices share the work; points of a vectorised task spread over them, other
-                tasks one to each. One where absent.
+                tasks run one on each. By default one.
             time_limit: seconds that a point may take (a task, for a vectorised function); not with local.
-            only: values by name: run these alone, and leave the rest for another time.
-            retry: run points again that failed before.
-            accept_changes: go on though function, versions or fixed arguments have changed since the store was made.
-            progress: called as progress(done, total, message). Where absent, a bar in a terminal or notebook; False for
+            only: values by name: run only these points.
+            retry: run points again that have failed.
+            accept_changes: continue although function, versions or fixed arguments have changed since the store was made.
+            progress: called as progress(done, total, message). By default a bar in a terminal or notebook; False for
                 none.
         """
         one_of("executor", executor, EXECUTORS)
@@ -172,7 +172,7 @@ class Sweep:
         return self.store.dataset()
 
     def status(self) -> SweepStatus:
-        """How far the sweep is; may be asked while it runs."""
+        """How far the sweep is, also while it runs."""
         return status_of(self.store)
 
     def errors(self) -> dict[tuple[Any, ...], str]:
@@ -182,7 +182,7 @@ class Sweep:
     def _executor(
         self, executor: str, workers: int | None, cluster: Any, devices: int | None, time_limit: float | None
     ) -> Callable[[Iterator[Task]], Generator[Finished, None, None]]:
-        """What runs tasks; options that it does not have are refused."""
+        """What runs tasks. Options that an executor does not have are refused."""
         others = f"none with executor={executor!r}"
         if time_limit is not None:
             positive_number("time_limit", time_limit)
@@ -205,7 +205,7 @@ class Sweep:
         return partial(run_here, replace(self.work, devices=count), seed=self.seed)
 
     def _asked(self, only: Mapping[str, Any] | None) -> np.ndarray:
-        """Which points are to be run, of all of the grid."""
+        """Which points of the grid are asked for."""
         asked = np.ones(self.grid.shape, bool)
         for name, values in (only or {}).items():
             if name not in self.grid.axes:
@@ -224,13 +224,13 @@ class Sweep:
                 yield task.only(chosen)
 
     def changes(self) -> list[str]:
-        """What differs from the sweep that the folder holds: nothing where it holds none, or this one."""
+        """What differs from the sweep that the folder holds; empty if it holds none, or this one."""
         if not self.store.exists():
             return []
         return list(changed_entries(self.store.description(), describe(self.work, self.grid, self.seed, self.axes)))
 
     def _open(self, accept_changes: bool) -> None:
-        """Makes the folder, or sees to it that it is the one of this sweep."""
+        """Makes the folder, or checks that it holds this sweep."""
         description = describe(self.work, self.grid, self.seed, self.axes)
         if not self.store.exists():
             self.store.prepare(description)
@@ -252,7 +252,7 @@ class Sweep:
         self.store.prepare(found)
 
     def _note(self, record: dict[str, Any], devices: set[str]) -> None:
-        """Writes down on what this run ran, as soon as that is known."""
+        """Records the devices of this run as soon as they are known."""
         new = sorted(device for device in devices - set(record["devices"]) if device)
         if record["devices"] and not new:
             return
@@ -273,13 +273,13 @@ def errors_of(store: SweepStore) -> dict[tuple[Any, ...], str]:
 
 
 def _check_arguments(function: Callable[..., Any], grid: Grid, fixed: dict[str, Any]) -> bool:
-    """That the function takes what it will be given; returns whether it takes a seed."""
+    """Checks that the function takes the arguments it will be given; returns whether it takes a seed."""
     twice = sorted(set(grid.names) & set(fixed))
     if twice:
         raise fail("fixed", twice[0], "names that are not in the grid")
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some built-in functions do not tell
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return False
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name in (*grid.names, *fixed):

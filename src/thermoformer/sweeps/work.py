@@ -1,4 +1,4 @@
-"""What a task does, wherever it runs: calls the function at its points and sees to it that nothing escapes."""
+"""What a task does, wherever it runs: it calls the function at its points and catches its errors."""
 
 from __future__ import annotations
 
