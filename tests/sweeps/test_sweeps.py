@@ -371,6 +371,17 @@ def test_results_with_nothing_along_an_axis(tmp_path):
     assert (found.x.shape, found.note.shape) == ((2, 2, 0), (2, 0)) and found.y.values.tolist() == [1, 2]
 
 
+def test_results_that_are_zero_are_kept(tmp_path):
+    """zarr writes no chunk that holds fill values alone, unless it is told to."""
+    sweep = Sweep(
+        lambda a: {"none": 0, "no": False, "word": "", "nan": np.nan}, {"a": [1, 2]}, tmp_path / "s", allow_nan=True
+    )
+    sweep.run()
+    assert sweep.status().done == 2 and sweep.run().no.values.tolist() == [False, False]
+    (tmp_path / "s" / "data.zarr" / "no" / "c" / "1").unlink()
+    assert sweep.status().damaged == 1
+
+
 def test_tasks_cover_the_grid():
     grid = Grid({"x": ["p", "q"], "y": np.arange(5), "z": np.arange(7)}, batch=3)
     seen = [tuple(point.values()) for task in grid for point in task.points]

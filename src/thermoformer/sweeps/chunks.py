@@ -139,8 +139,8 @@ class CheckedFiles(LocalStore):
 
     def array(self, name: str) -> zarr.Array:
         """One of the arrays. Every chunk is written, also if it holds fill values alone."""
-        mode = "r" if self.read_only else "r+"
-        return zarr.open_array(self, path=name, mode=mode, zarr_format=3, config={"write_empty_chunks": True})
+        array = zarr.open_array(self, path=name, mode="r" if self.read_only else "r+", zarr_format=3)
+        return array.with_config({"write_empty_chunks": True})
 
     def content(self, key: str) -> bytes | None:
         """What is stored under a key, verified; none if nothing was written there."""

@@ -134,7 +134,7 @@ class Sweep:
             time_limit: seconds that a point may take (a task, for a vectorised function); not with local.
             only: values by name: run only these points.
             retry: run points again that have failed.
-            accept_changes: continue although function, versions or fixed arguments have changed since the store was made.
+            accept_changes: continue although function, versions or fixed arguments have changed since then.
             progress: called as progress(done, total, message). By default a bar in a terminal or notebook; False for
                 none.
         """
