@@ -93,6 +93,6 @@ def _fetched(name: str) -> Path:
         ) from error
 
 
-def damaged(file: str | Path, error: object, expected: str) -> InputError:
-    """The error for a data file that cannot be read to its end."""
-    return fail("file", f"{file}, which is damaged ({error})", expected)
+def damaged(file: str | Path, error: object, kind: str) -> InputError:
+    """The error for a data file of some kind that cannot be read to its end."""
+    return fail("file", f"{file}, which is damaged ({error})", f"a whole {kind}")

@@ -78,12 +78,12 @@ def read_characters(
     file: Path, *, classes: int | None = None, progress: Callable[[int, int, str], None] | None = None
 ) -> ImageClasses:
     """The characters of one zip file in the form of Omniglot: part/alphabet/character/drawing.png."""
-    expected = "a whole zip file of drawings"
-    with open_file(file, expected=expected) as stream:
+    kind = "zip file of drawings"
+    with open_file(file, expected=f"a {kind}") as stream:
         try:
             archive = zipfile.ZipFile(stream)
         except Exception as error:  # damaged archives raise errors of many kinds
-            raise damaged(file, error, expected) from error
+            raise damaged(file, error, kind) from error
         drawings: dict[str, list[str]] = {}
         for name in sorted(name for name in archive.namelist() if name.endswith(".png")):
             drawings.setdefault(name.rpartition("/")[0], []).append(name)
@@ -100,7 +100,7 @@ def read_characters(
                 try:
                     images[index, drawing] = _drawing(archive, member)
                 except Exception as error:
-                    raise damaged(file, error, expected) from error
+                    raise damaged(file, error, kind) from error
     return ImageClasses(images, tuple(name.partition("/")[2] for name, _ in chosen))
 
 
@@ -148,18 +148,18 @@ def load_other_images(name: str) -> ImageClasses:
 
 def read_idx(file: Path, *, axes: int) -> np.ndarray:
     """The bytes in a gzipped idx file, the format of MNIST: a head with the sizes, then the entries."""
-    expected = f"a whole gzipped idx file of bytes with {axes} axes"
+    kind = f"gzipped idx file of bytes with {axes} axes"
     try:
         with gzip.open(file) as stream:
             content = stream.read(LARGEST_IDX + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise damaged(file, error, expected) from error
+        raise damaged(file, error, kind) from error
     if len(content) > LARGEST_IDX:
-        raise fail("file", f"{file} of more than {LARGEST_IDX / 1e6:.0f} MB unpacked", expected)
+        raise fail("file", f"{file} of more than {LARGEST_IDX / 1e6:.0f} MB unpacked", f"a {kind}")
     head = 4 + 4 * axes
     # Two zeros, 8 for unsigned bytes, and the number of axes.
     if len(content) < head or content[:4] != bytes([0, 0, 8, axes]):
-        raise fail("file", f"{file}, which starts with {content[:4].hex() or 'nothing'}", expected)
+        raise fail("file", f"{file}, which starts with {content[:4].hex() or 'nothing'}", f"a {kind}")
     shape = struct.unpack(f">{axes}I", content[4:head])
     if len(content) - head != math.prod(shape):
         raise fail(

@@ -153,7 +153,7 @@ def sst2(part: str = "train") -> LabelledTexts:
         with zipfile.ZipFile(file) as archive, archive.open(member) as stream:
             content = stream.read(LARGEST_FILE)
     except Exception as error:  # damaged archives raise errors of many kinds
-        raise damaged(file, error, f"a whole zip file with {member}") from error
+        raise damaged(file, error, f"zip file with {member}") from error
     found = _sentiment(file, _lines(file, content))
     return found if part == "train" else found.subset(np.arange(part == "test", len(found), 2))
 
