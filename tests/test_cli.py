@@ -98,7 +98,7 @@ def test_labels_that_are_not_classes_have_a_bias_and_no_accuracy(tmp_path):
 
 
 def test_many_paths_show_the_diagonal_alone(inputs, monkeypatch):
-    monkeypatch.setattr("thermoformer._report.LARGEST_TABLE", 3)
+    monkeypatch.setattr("thermoformer._reports.LARGEST_TABLE", 3)
     result = run("solve", inputs, "--heads", "2,2", *SETTINGS)
     assert result.exit_code == 0 and "Diagonal of U" in result.stdout and "Order parameter U" not in result.stdout
 

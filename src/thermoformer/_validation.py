@@ -173,19 +173,17 @@ def _number(name: str, value: Any) -> float:
 
 def positive_integer(name: str, value: Any) -> int:
     """A whole number, one or more."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise fail(name, repr(value), "a whole number, 1 or more")
-    return _storable(name, value)
+    return _integer(name, value, 1, "a whole number, 1 or more")
 
 
 def nonnegative_integer(name: str, value: Any) -> int:
     """A whole number, zero or more."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-        raise fail(name, repr(value), "a whole number, zero or more")
-    return _storable(name, value)
+    return _integer(name, value, 0, "a whole number, zero or more")
 
 
-def _storable(name: str, value: Any) -> int:
+def _integer(name: str, value: Any, least: int, expected: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise fail(name, repr(value), expected)
     if value >= INTEGER_LIMIT:
         raise fail(name, value, "a whole number below 2**63")
     return int(value)

@@ -135,7 +135,7 @@ def solve(
         variances = _one_or_more(_numbers("variance", variance, float))
         given = None if heads is None else _numbers("heads", heads, int)
 
-        from ._report import solution_report, solution_tables
+        from ._reports import solution_report, solution_tables
         from .arrays import read_arrays
         from .learning import Architecture
         from .learning import solve as solve_theory
@@ -173,7 +173,8 @@ def orbit(
     with plain_errors(), messages.status("Running"):
         if out is not None:
             file_for_results(out)
-        from ._dynamics_report import check_sizes, mean_field, orbit_report, orbit_tables, refuse_no_orbit, write_orbit
+        from ._dynamics_files import check_sizes, mean_field, refuse_no_orbit, write_orbit
+        from ._reports import orbit_report, orbit_tables
         from .dynamics import orbit as run_orbit
 
         if out is not None:
@@ -203,7 +204,8 @@ def lyapunov(
 ) -> None:
     """Lyapunov exponents, regime and period of the mean-field map of your own features."""
     with plain_errors(), messages.status("Running"):
-        from ._dynamics_report import check_sizes, mean_field, regime_report, regime_tables
+        from ._dynamics_files import check_sizes, mean_field
+        from ._reports import regime_report, regime_tables
         from .dynamics import regime
 
         model, start = mean_field(features, beta=beta, gamma=gamma, epsilon=epsilon, context=context)
@@ -226,7 +228,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the s
 def status(folder: Folder, as_json: AsJson = False) -> None:
     """Show how far a sweep is, who is writing to it, why points failed and which are damaged."""
     with plain_errors():
-        from ._sweep_report import sweep_report, sweep_tables
+        from ._reports import sweep_report, sweep_tables
         from .sweeps import SweepStore
 
         report = sweep_report(SweepStore(folder))
@@ -243,7 +245,7 @@ def show(
 ) -> None:
     """Draw what is there of a sweep, also while it grows: PNG, SVG and a page that reloads itself."""
     with plain_errors():
-        from ._sweep_report import draw, follow
+        from ._sweep_page import draw, follow
         from .sweeps import SweepStore
 
         store, stem = SweepStore(folder), out or folder / "figure"
@@ -279,7 +281,7 @@ def resume(
 ) -> None:
     """Continue a sweep from its folder: runs the points that are not done, and those that are damaged."""
     with plain_errors(kept=folder):
-        from ._sweep_report import sweep_report, sweep_tables
+        from ._reports import sweep_report, sweep_tables
         from .sweeps import Sweep
 
         sweep = Sweep.from_store(folder, function)
@@ -319,7 +321,7 @@ def train(
         refuse_foreign(folder / "record.json")
         layers = None if heads is None else _numbers("heads", heads, int)
 
-        from ._training_report import training_tables
+        from ._reports import training_tables
         from .experiments.one_shot.training import OneShotTrainingConfig, run_one_shot_training
 
         given = {"heads": layers, "width": width, "key_size": key_size, "steps": steps, "batch": batch, "seed": seed}
@@ -357,7 +359,7 @@ def heads(
     """Remove the heads of a pretrained transformer that a task does not need, and save the rest."""
     with plain_errors(kept=out):
         folder_for_results(out)
-        from ._heads_report import heads_tables
+        from ._reports import heads_tables
         from .experiments.heads import run_heads
 
         sizes = {"seeds": seeds, "examples": examples, "test_examples": test_examples, "length": length, "batch": batch}

@@ -266,7 +266,7 @@ def test_a_picture_that_follows_a_sweep(tmp_path):
                 break
             time.sleep(0.05)
         pages = []
-        from thermoformer._sweep_report import follow
+        from thermoformer._sweep_page import follow
 
         page = follow(
             SweepStore(tmp_path / "s"),
