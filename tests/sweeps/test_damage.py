@@ -162,6 +162,15 @@ def test_results_are_not_overwritten_when_the_description_is_lost(finished, tmp_
     assert (folder / "data.zarr" / "product" / "c" / "0" / "0").exists()
 
 
+def test_all_results_are_computed_again_when_they_are_lost(finished, tmp_path):
+    folder = copy_of(finished, tmp_path / "s")
+    shutil.rmtree(folder / "data.zarr")
+    with pytest.raises(StoreError, match="data.zarr, which is damaged .it is missing.; .* run or resume the sweep"):
+        SweepStore(folder).dataset()
+    again = sweep_in(folder).run().load()
+    assert same(again, SweepStore(finished).dataset().load(), all_points=True)
+
+
 def test_zarr_verifies_the_checksums_too(finished, tmp_path):
     """A reader that knows nothing of sweeps reads the group, and notices a changed chunk."""
     folder = copy_of(finished, tmp_path / "s")

@@ -139,6 +139,8 @@ class CheckedFiles(LocalStore):
 
     def array(self, name: str) -> zarr.Array:
         """One of the arrays. Every chunk is written, also if it holds fill values alone."""
+        if not self.root.is_dir():
+            raise damaged(self.root, "it is missing")
         array = zarr.open_array(self, path=name, mode="r" if self.read_only else "r+", zarr_format=3)
         return array.with_config({"write_empty_chunks": True})
 

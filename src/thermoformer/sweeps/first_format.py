@@ -16,6 +16,8 @@ from .grid import RESERVED, Grid
 def first_arrays(data: Path, grid: Grid) -> dict[str, Any]:
     """The files `zarr.json` of a folder of format 1, by name. They have no checksums, but must fit together."""
     found: dict[str, Any] = {}
+    if not data.is_dir():
+        raise damaged(data, "it is missing", BY_HAND)
     for folder in (data, *sorted(path for path in data.iterdir() if path.is_dir())):
         file, name = folder / "zarr.json", "" if folder == data else folder.name
         content = read_file(file)
