@@ -301,31 +301,3 @@ def test_figures_of_what_is_there(tmp_path):
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("b", "a")
     with pytest.raises(ValueError, match="dataset: got variables"):
         sweep_results(xr.Dataset({"x": 1}))
-
-
-def test_a_worker_that_hangs_ends_with_the_main_process(tmp_path):
-    code = f"""
-    import sys, multiprocessing
-    sys.path.insert(0, {str(HERE)!r})
-    import sweep_functions as functions
-    from thermoformer.sweeps import Sweep
-    if __name__ == "__main__":
-        def say(done, total, message):
-            if message != "starting":
-                print(*[child.pid for child in multiprocessing.active_children()], flush=True)
-        Sweep(functions.hanging, {{"a": [1, 2]}}, {str(tmp_path / "s")!r}).run("processes", workers=1, progress=say)
-    """
-    file = tmp_path / "script.py"
-    file.write_text(textwrap.dedent(code))
-    main = subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE, text=True)
-    assert main.stdout is not None
-    (worker,) = [int(pid) for pid in main.stdout.readline().split()]
-    time.sleep(0.3)  # it is in its second point by now, for ten minutes
-    main.kill()
-    main.wait()
-    main.stdout.close()
-    for _ in range(100):
-        if not Path(f"/proc/{worker}").exists() or Path(f"/proc/{worker}/stat").read_text().split()[2] == "Z":
-            return
-        time.sleep(0.1)
-    pytest.fail(f"worker {worker} lives on")

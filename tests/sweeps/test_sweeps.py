@@ -411,8 +411,12 @@ def test_memory_of_the_main_process_is_flat(tmp_path):
     assert int(run.stdout) < 8 * 2**20
 
 
-def test_workers_end_with_the_main_process(tmp_path):
-    """Killed outright, it leaves no worker behind."""
+@pytest.mark.parametrize(
+    ("function", "grid", "options", "count"),
+    [("slow", GRID, {"fixed": {"wait": 0.2}}, 2), ("hanging", {"a": [1, 2]}, {}, 1)],
+)
+def test_workers_end_with_the_main_process(tmp_path, function, grid, options, count):
+    """Killed outright, it leaves no worker behind, not even one that hangs in a point."""
     code = f"""
     import sweep_functions as functions, multiprocessing
     from thermoformer.sweeps import Sweep
@@ -420,16 +424,17 @@ def test_workers_end_with_the_main_process(tmp_path):
         def say(done, total, message):
             if message != "starting":
                 print(*[child.pid for child in multiprocessing.active_children()], flush=True)
-        sweep = Sweep(functions.slow, {GRID!r}, {str(tmp_path / "s")!r}, fixed={{"wait": 0.2}})
-        sweep.run("processes", workers=2, progress=say)
+        sweep = Sweep(functions.{function}, {grid!r}, {str(tmp_path / "s")!r}, **{options!r})
+        sweep.run("processes", workers={count}, progress=say)
     """
     main = subprocess.Popen(script(tmp_path, code), stdout=subprocess.PIPE, text=True)
     assert main.stdout is not None
     workers = [int(pid) for pid in main.stdout.readline().split()]
+    time.sleep(0.3)  # one that hangs is in its second point by now, for ten minutes
     main.kill()
     main.wait()
     main.stdout.close()
-    assert len(workers) == 2
+    assert len(workers) == count
     for pid in workers:
         for _ in range(100):
             if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:
