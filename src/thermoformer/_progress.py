@@ -59,7 +59,12 @@ def console_progress(console: Console | None = None) -> Iterator[Progress]:
         def report(done: int, total: int, message: str) -> None:
             bars.update(bar, completed=done, total=total, description=message)
 
-        yield report
+        try:
+            yield report
+        except Exception:
+            # The last state of a bar would be a line beside the error in a log.
+            bars.live.transient = not bars.console.is_terminal
+            raise
 
 
 @contextmanager
