@@ -111,7 +111,7 @@ def test_a_comparison_is_shown_with_all_methods(folder, tmp_path):
     given = ("--task", folder / "animals.tsv", "--compare", "--seeds", "2", "--masked", "--out", tmp_path)
     result = run(folder / "bert", *given)
     assert result.exit_code == 0, result.output
-    for words in ("evidence:once", "gradient_by_layer", "shallowest", "without so many heads"):
+    for words in ("evidence:once", "gradient_by_layer", "shallowest", "by heads removed"):
         assert words in result.stdout
     assert (tmp_path / "masked" / "config.json").is_file() and (tmp_path / "curves.png").is_file()
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import xarray
 
 # A small compressed file can unpack to any size. Arrays up to this size are always read; larger ones only if they
-# take at most so many times the size of the file. Eight bytes per number are counted, as results are float64.
+# take at most this many times the size of the file. Eight bytes per number are counted, as results are float64.
 FREELY_UNPACKED = 256 * 2**20
 LARGEST_RATIO = 32
 MOST_ARRAYS = 1000
@@ -77,7 +77,7 @@ def open_file(path: str | os.PathLike[str], *, name: str = "file", expected: str
 
 
 def read_bytes(path: str | os.PathLike[str], most: int, *, name: str = "file", expected: str = "a file") -> bytes:
-    """The content of a regular file of at most so many bytes; other arguments as in `open_file`."""
+    """The content of a regular file; one of more than `most` bytes is refused. Other arguments as in `open_file`."""
     with open_file(path, name=name, expected=expected) as stream:
         content = stream.read(most + 1)
     if len(content) > most:

@@ -15,10 +15,10 @@ from ._validation import fail
 
 @contextmanager
 def locked(file: Path, refusal: Callable[[str], Exception], *, name: str = "folder") -> Iterator[None]:
-    """Holds a lock file, made with its folder where missing. A process that dies lets go; the file stays.
+    """Locks a file, which is made with its folder if missing. The lock ends with the process; the file stays.
 
     Arguments:
-        refusal: the error to raise while another has it, from who that is in words.
+        refusal: makes the error to raise while another process holds the lock, from words that name it.
         name: of the argument that the folder came as.
 
     Example:
@@ -50,7 +50,7 @@ def locked(file: Path, refusal: Callable[[str], Exception], *, name: str = "fold
 
 
 def lock_holder(file: Path) -> str:
-    """Who holds a lock file now, in words; empty where nobody does."""
+    """Who holds the lock of a file, in words; empty if nobody does."""
     try:
         with file.open("r", encoding="utf-8") as stream:
             try:

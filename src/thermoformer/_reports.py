@@ -232,5 +232,5 @@ def heads_tables(record: dict[str, Any]) -> Iterator[Table]:
     for name in dict.fromkeys(row["method"] for row in record["curves"]):
         means = [row["mean"] for row in record["curves"] if row["method"] == name]
         compared.append((name, *(f"{100 * mean:.1f}" if accuracy else f"{mean:.4g}" for mean in means)))
-    title = f"Test {record['measure']}{' in %' if accuracy else ''} without so many heads"
+    title = f"Test {record['measure']}{' in %' if accuracy else ''} by heads removed"
     yield table_of_rows(("method", *map(str, counts)), compared, title)

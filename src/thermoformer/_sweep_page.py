@@ -30,7 +30,7 @@ def draw(store: SweepStore, result: str | None, stem: Path, every: float | None 
 def follow(
     store: SweepStore, result: str | None, stem: Path, every: float, drawn: Callable[[Path, dict[str, Any]], None]
 ) -> Path:
-    """Draws again and again until the sweep is finished, or nobody writes to it any more.
+    """Draws until the sweep is finished, or no process writes to it any more.
 
     Arguments:
         drawn: called with the page and the report after each drawing.

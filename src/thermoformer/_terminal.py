@@ -38,7 +38,7 @@ def plain_errors(kept: Path | None = None) -> Iterator[None]:
         files = [file for file in kept.rglob("[!.]*") if file.is_file()] if kept else []
         left = f"{kept} holds {len(files)} files, and the same command goes on from there"
         stop(f"Interrupted; {left if files else 'nothing was written'}", INTERRUPTED)
-    except BrokenPipeError:  # typer ends quietly where nobody reads the output
+    except BrokenPipeError:  # typer ends quietly if nobody reads the output
         raise
     except ValueError as error:
         stop(str(error), BAD_INPUT)
@@ -67,8 +67,8 @@ def plain_errors(kept: Path | None = None) -> Iterator[None]:
 def run_command(app: Callable[[], Any]) -> NoReturn:
     """Runs the command line in a process of its own, and ends the process: at once after Ctrl-C.
 
-    After Ctrl-C a program of XLA may still run in its threads, and a usual exit would free what it uses. What holds
-    files, locks and other processes has let go by then, as the interruption went through it.
+    After Ctrl-C a program of XLA may still run in its threads, and a normal exit would free the memory that it uses.
+    Files, locks and other processes have been closed by then, by the exception.
 
     Arguments:
         app: the command line, which raises SystemExit at its end.

@@ -393,7 +393,7 @@ def explore(
             screen.print(Text(f"Explorer: {link}  (Ctrl-C stops it)"), soft_wrap=True)
 
         serve(place, browser=browser, started=say)
-    # A computation that nobody waits for any more may be under way in a thread; it would hold up a usual end.
+    # A thread may still compute what nobody waits for any more; a normal exit would wait for it.
     sys.stdout.flush()
     os._exit(0)
 

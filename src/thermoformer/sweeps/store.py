@@ -479,7 +479,7 @@ class SweepStore:
         return part.assign({name: part[name].astype(kind) for name, kind in whole.items()})
 
     def lock(self) -> AbstractContextManager[None]:
-        """Holds the folder for this process; refused while another has it. A process that dies lets go."""
+        """Locks the folder for this process; refused while another one writes. The lock ends with the process."""
 
         def refusal(who: str) -> StoreError:
             return StoreError("store", f"{self.folder}, which {who} is writing to", "it to be free")
@@ -487,7 +487,7 @@ class SweepStore:
         return locked(self.folder / ".lock", refusal, name="store")
 
     def writer(self) -> str:
-        """Who is writing to the folder now, in words; empty where nobody is."""
+        """Who is writing to the folder now, in words; empty if nobody is."""
         return lock_holder(self.folder / ".lock")
 
 

@@ -109,7 +109,7 @@ def _together(work: Work, points: list[dict[str, Any]], seeds: list[int]) -> lis
 
 
 def _spread(given: Mapping[str, np.ndarray], devices: int) -> dict[str, Any]:
-    """Arrays [point] as JAX arrays over so many local devices; the last point fills up what does not come out even."""
+    """Arrays [point] as JAX arrays over local devices; the last point is repeated until all devices have as many."""
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -161,6 +161,6 @@ def _checked(found: PointResult, work: Work, seconds: float) -> PointResult:
 
 
 def _device_name() -> str:
-    """What JAX runs on here; empty where nobody has asked for JAX yet, since finding out would start it."""
+    """What JAX runs on here; empty if JAX has not been imported, since asking would start it."""
     jax = sys.modules.get("jax")
     return "" if jax is None else f"{jax.local_device_count()} × {jax.devices()[0].device_kind}"

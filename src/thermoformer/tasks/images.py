@@ -57,7 +57,7 @@ def load_omniglot(
     """All 1623 characters of Omniglot with their 20 drawings, in the order of their names.
 
     Arguments:
-        classes: only so many of them, for a quick look; the first in the file.
+        classes: how many; the first in the files. By default all.
         progress: called as progress(characters read, characters in all, message).
     """
     wanted = None if classes is None else positive_integer("classes", classes)
