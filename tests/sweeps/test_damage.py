@@ -205,6 +205,23 @@ def test_folders_of_the_first_format_are_continued(first_format, finished):
     assert sweep.changes() == []
 
 
+def test_folders_of_an_earlier_version_are_continued(tmp_path, finished):
+    """Of format 2, with the points of b = 0 and 1; axes may grow too."""
+    with zipfile.ZipFile(Path(__file__).parent / "format_2.zip") as archive:
+        archive.extractall(tmp_path / "old")
+    expected = SweepStore(finished).dataset().load()
+    half = SweepStore(tmp_path / "old").dataset().load()
+    assert half.status.values.tolist() == [[1, 1, 0], [1, 2, 0]] and same(half, expected, all_points=False)
+    sweep = sweep_in(tmp_path / "old")
+    assert not {"bound", "grid", "function", "source"} & set(sweep.changes())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = sweep.run(accept_changes=True).load()
+        assert same(found, expected, all_points=True) and list(sweep.errors()) == [(2.0, 1)]
+        longer = Sweep(functions.varied, GRID | {"b": [0, 1, 2, 5]}, tmp_path / "old", batch=2).run().load()
+    assert same(longer.isel(b=slice(3)), expected, all_points=True) and longer.count.values[:, 3].tolist() == [6, 6]
+
+
 def test_damaged_metadata_of_the_first_format(first_format, tmp_path):
     """Without checksums, what the files say must at least fit together."""
     expected = SweepStore(first_format).dataset().load()
