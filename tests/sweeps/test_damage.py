@@ -219,7 +219,7 @@ def test_folders_of_an_earlier_version_are_continued(tmp_path, finished):
         found = sweep.run(accept_changes=True).load()
         assert same(found, expected, all_points=True) and list(sweep.errors()) == [(2.0, 1)]
         longer = Sweep(functions.varied, GRID | {"b": [0, 1, 2, 5]}, tmp_path / "old", batch=2).run().load()
-    assert same(longer.isel(b=slice(3)), expected, all_points=True) and longer.count.values[:, 3].tolist() == [6, 6]
+    assert same(longer.isel(b=slice(3)), expected, all_points=True) and longer["count"].values[:, 3].tolist() == [6, 6]
 
 
 def test_damaged_metadata_of_the_first_format(first_format, tmp_path):
