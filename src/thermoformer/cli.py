@@ -93,7 +93,7 @@ def reproduce(
             where = Executor(executor, workers, cluster)
             given = {"quick": quick, "seed": seed, "train": train, "executor": where, "progress": progress}
             page = EXPERIMENTS[name].run(folder, **given)
-        screen.print(Text(f"Page: {page}"), soft_wrap=True)
+        _tell(f"Page: {page}")
 
 
 @app.command()
@@ -108,7 +108,7 @@ def demo(
 
         with console_progress(messages) as progress:
             page = run_demo(out, progress=progress)
-        screen.print(Text(f"Page: {page}"), soft_wrap=True)
+        _tell(f"Page: {page}")
 
 
 @app.command()
@@ -261,7 +261,7 @@ def show(
                 page = follow(store, result, stem, every, say)
         else:
             page = draw(store, result, stem)
-    screen.print(Text(f"Page: {page}"), soft_wrap=True)
+    _tell(f"Page: {page}")
 
 
 @sweeps.command()
@@ -331,7 +331,7 @@ def train(
             record = run_one_shot_training(config, folder, progress)
     _show(record, training_tables, as_json)
     if not as_json:
-        screen.print(Text(f"Network: {folder / 'network.safetensors'}"), soft_wrap=True)
+        _tell(f"Network: {folder / 'network.safetensors'}")
 
 
 @app.command()
@@ -368,7 +368,7 @@ def heads(
             record = run_heads(model, out, **how, **sizes, masked=masked, device=device, seed=seed, progress=progress)
     _show(record, heads_tables, as_json)
     if not as_json:
-        screen.print(Text(f"Model: {out / 'pruned'}\nPage: {record['page']}"), soft_wrap=True)
+        _tell(f"Model: {out / 'pruned'}\nPage: {record['page']}")
 
 
 @app.command()
@@ -388,11 +388,7 @@ def explore(
         from .app import place_for
 
         place = place_for(host, port, token)
-
-        def say(link: str) -> None:
-            screen.print(Text(f"Explorer: {link}  (Ctrl-C stops it)"), soft_wrap=True)
-
-        serve(place, browser=browser, started=say)
+        serve(place, browser=browser, started=lambda link: _tell(f"Explorer: {link}  (Ctrl-C stops it)"))
     # A thread may still compute what nobody waits for any more; a normal exit would wait for it.
     sys.stdout.flush()
     os._exit(0)
@@ -404,6 +400,11 @@ def cite() -> None:
     from .citations import bibtex
 
     typer.echo(bibtex())
+
+
+def _tell(text: str) -> None:
+    """One line, which the terminal may wrap."""
+    screen.print(Text(text), soft_wrap=True)
 
 
 def _show(report: dict[str, Any], tables: Callable[[dict[str, Any]], Iterable[Table]], as_json: bool) -> None:
