@@ -231,12 +231,6 @@ def test_the_commands(tmp_path):
     assert code == 2 and "--accept-changes" not in text and "made with function sweep_functions:faulty" in text
     code, text = run_command("resume", folder, "--function", "sweep_functions:mended", "--retry", "--accept-changes")
     assert code == 0 and "8 (100.0 %)" in text
-    code, text = run_command("resume", folder, "--function", "..:x")
-    assert code == 2 and "function: got '..:x'; expected a function as module:name" in text
-    code, text = run_command("status", str(tmp_path / "nowhere"))
-    assert code == 2 and "expected a folder with a sweep in it" in text
-    code, text = run_command("show", folder, "--result", "nothing")
-    assert code == 2 and "result: got 'nothing'; expected one of" in text
 
 
 def test_errors_with_brackets_are_shown_as_they_are(tmp_path):
