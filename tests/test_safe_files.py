@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import subprocess
 import sys
 import zipfile
@@ -12,8 +13,18 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from thermoformer import _files
-from thermoformer._files import npz_bytes, open_file, read_netcdf, read_npz, write_netcdf, write_safely
+from thermoformer import InputError, _files
+from thermoformer._files import (
+    FileError,
+    MissingFileError,
+    npz_bytes,
+    open_file,
+    read_netcdf,
+    read_npz,
+    write_netcdf,
+    write_safely,
+)
+from thermoformer.sweeps import StoreError
 
 
 def test_arrays_come_back(tmp_path):
@@ -106,6 +117,22 @@ def test_what_is_no_regular_file_is_named_and_never_waited_for(tmp_path):
     for path in (tmp_path / "fifo", tmp_path, "/dev/null"):
         with pytest.raises(OSError, match="which is a .*; expected a file in a folder"):
             write_safely(path, b"")
+
+
+@pytest.mark.parametrize("kind", [InputError, FileError, MissingFileError, StoreError])
+def test_errors_of_input_are_one_type_and_travel(kind):
+    """Also to another process: their fields are their arguments."""
+    error = pickle.loads(pickle.dumps(kind("width", [1], "one number")))
+    assert type(error) is kind and isinstance(error, InputError) and isinstance(error, ValueError)
+    assert (error.argument, error.got, error.expected) == ("width", "[1]", "one number")
+    assert str(error) == "width: got [1]; expected one number"
+    assert isinstance(error, OSError) == issubclass(kind, FileError)
+
+
+def test_an_error_of_writing_says_what_the_system_said(tmp_path):
+    with pytest.raises(MissingFileError) as caught:
+        write_safely(tmp_path / "none" / "file", b"")
+    assert (caught.value.argument, caught.value.strerror) == ("out", "No such file or directory")
 
 
 def test_a_link_is_written_through(tmp_path):
