@@ -125,6 +125,7 @@ class SweepStore:
         self.folder = Path(folder)
         self.description_file = self.folder / "sweep.json"
         # Set by `begin`, for writing: all arrays but the axes of the grid, and what is known of coordinates of results.
+        self._files: CheckedFiles | None = None
         self._arrays: dict[str, zarr.Array] = {}
         self._results: list[str] = []
         self._coordinates: dict[str, np.ndarray] = {}
@@ -244,7 +245,7 @@ class SweepStore:
                 same = False
             if not same:
                 _remove(self.data / name / "c")
-                array[:] = values
+                files.write(name, (0,), values)
 
     def rewrite(self, description: Mapping[str, Any]) -> None:
         """Replaces the JSON file."""
@@ -314,8 +315,8 @@ class SweepStore:
         known = [name for name in arrays if name and name not in grid.names] if (status == DONE).any() else RESERVED
         self._coordinates = {}
         self._results = [name for name in known if name not in RESERVED and is_over_grid(name, arrays[name])]
-        files = CheckedFiles(self.data, arrays, grid, read_only=False)
-        self._arrays = {name: files.array(name) for name in known}
+        self._files = CheckedFiles(self.data, arrays, grid, read_only=False)
+        self._arrays = {name: self._files.array(name) for name in known}
         for name in set(known) - {*RESERVED, *self._results}:
             try:
                 self._coordinates[name] = np.asarray(self._arrays[name][:])
@@ -347,7 +348,7 @@ class SweepStore:
         for name, line in next(iter(values.values())).coordinates.items() if values else ():
             if name not in self._coordinates:
                 self._coordinates[name] = line
-                self._arrays[name][:] = _storable(line)
+                self._write(name, (0,), line)
         for name in self._results if values else ():
             self._write_block(name, task, {number: one.values[name] for number, one in values.items()})
         self._write_block("seconds", task, {number: one.seconds for number, one in found.items()})
@@ -359,13 +360,16 @@ class SweepStore:
         """One chunk: the given points anew, the others as they were."""
         array = self._arrays[name]
         shape = (*task.shape, *array.shape[len(task.shape) :])
-        if 0 in shape:
-            return
         block = np.empty(shape, array.dtype) if len(values) == len(task.points) else np.array(array[task.region])
         points = block.reshape(len(task.points), *shape[len(task.shape) :])
         for number, value in values.items():
             points[number, ...] = value
-        array[task.region] = block
+        self._write(name, task.place, block)
+
+    def _write(self, name: str, place: Sequence[int], block: np.ndarray) -> None:
+        assert self._files is not None
+        if block.size:  # an axis of a result may be empty
+            self._files.write(name, place, block)
 
     def _misfit(self, task: Task, result: PointResult) -> str:
         """Why results do not fit those of other points; empty where they do."""
@@ -404,8 +408,8 @@ class SweepStore:
                 arrays[name] = arrays[name] | {"attributes": arrays[name]["attributes"] | attributes}
         self._write_metadata(arrays)
         self.rewrite(description | {"arrays": arrays})  # before any chunk: what it does not name is not there
-        files = CheckedFiles(self.data, arrays, grid, read_only=False)
-        self._arrays = {name: files.array(name) for name in arrays if name and name not in grid.names}
+        self._files = CheckedFiles(self.data, arrays, grid, read_only=False)
+        self._arrays = {name: self._files.array(name) for name in arrays if name and name not in grid.names}
         self._results, self._coordinates = [*result.values], {}
 
     def _write_errors(self, task: Task, errors: Mapping[int, str]) -> None:
@@ -463,7 +467,9 @@ class SweepStore:
             raise
         except Exception as error:  # of zarr or xarray, for metadata that no sweep has
             raise StoreError("store", f"{self.data}, which cannot be read as zarr ({error})", BY_HAND) from error
-        axes = {name: (name, _storable(values)) for name, values in grid.axes.items()}
+        # Strings in the type that zarr has for them.
+        texts = {name: np.dtypes.StringDType() for name, values in grid.axes.items() if values.dtype.kind == "U"}
+        axes = {name: (name, values.astype(texts.get(name, values.dtype))) for name, values in grid.axes.items()}
         opened = opened[sorted(str(name) for name in opened.data_vars)].assign_coords(axes)
         for name, variable in opened.variables.items():
             variable.attrs = dict(arrays[str(name)]["attributes"])
@@ -529,11 +535,6 @@ def _check_names(result: PointResult, named: Mapping[str, tuple[str, ...]], grid
     for name in result.attributes.get("", {}):
         if name in (*JSON_ATTRIBUTES, *TEXT_ATTRIBUTES):
             raise fail("function", f"an attribute {name!r}", "another name: the sweep has an attribute of this name")
-
-
-def _storable(values: np.ndarray) -> np.ndarray:
-    """Strings in the type that zarr has for them; numbers as they are."""
-    return values.astype(np.dtypes.StringDType()) if values.dtype.kind == "U" else values
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:
