@@ -43,8 +43,12 @@ _KINDS = {
 _NPZ = "an npz file, as numpy.savez writes it"
 
 
-class FileError(InputError, OSError):
+class FileError(OSError, InputError):
     """A file that cannot be read or written."""
+
+    # Those of OSError would take the arguments for a number, a text and a file name.
+    __init__ = InputError.__init__
+    __str__ = InputError.__str__
 
 
 class MissingFileError(FileError, FileNotFoundError):
