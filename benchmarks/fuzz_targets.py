@@ -72,7 +72,7 @@ def arrays(folder: Path) -> Attempt:
 
 def features(folder: Path) -> Attempt:
     """Features of attention dynamics: npz files and tables of signs."""
-    from thermoformer._dynamics_report import mean_field
+    from thermoformer._dynamics_files import mean_field
     from thermoformer.dynamics import Features
 
     Features.from_table(TABLE).save(folder / "patterns.npz")

@@ -70,6 +70,7 @@ SLOW = (
     "test_heads_command.py",
     "test_fuzz.py",
     "test_cli.py",
+    "test_commands.py",
 )
 
 # Compilation makes the first example slow, hence no deadline; the same examples are drawn in every run.

@@ -16,14 +16,15 @@ ROOMS = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 
 # A room may import rooms of a lower floor only. Single files of the top level are rooms of their own.
 FLOORS = (
-    ("_locks", "_plain", "_programs", "_progress", "_validation", "citations"),
-    ("_files", "_keys", "_precision"),
+    ("_plain", "_programs", "_progress", "_validation", "citations"),
+    ("_files", "_keys", "_locks", "_precision"),
     ("learning", "dynamics"),
     ("networks",),
     ("tasks", "transformers", "sweeps", "arrays"),
     ("figures",),
     ("experiments",),
-    ("_report", "_dynamics_report", "_heads_report", "_sweep_report", "_terminal", "_training_report"),
+    ("_reports", "_terminal"),
+    ("_dynamics_files", "_sweep_page"),
     ("app",),
     ("cli",),
     ("__main__", "__init__"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import subprocess
 import sys
 import zipfile
@@ -11,11 +12,19 @@ import zipfile
 import numpy as np
 import pytest
 import xarray as xr
-from typer.testing import CliRunner
 
-from thermoformer import _files
-from thermoformer._files import npz_bytes, open_file, read_netcdf, read_npz, write_netcdf, write_safely
-from thermoformer.cli import app
+from thermoformer import InputError, _files
+from thermoformer._files import (
+    FileError,
+    MissingFileError,
+    npz_bytes,
+    open_file,
+    read_netcdf,
+    read_npz,
+    write_netcdf,
+    write_safely,
+)
+from thermoformer.sweeps import StoreError
 
 
 def test_arrays_come_back(tmp_path):
@@ -110,24 +119,20 @@ def test_what_is_no_regular_file_is_named_and_never_waited_for(tmp_path):
             write_safely(path, b"")
 
 
-@pytest.mark.parametrize(
-    "command",
-    [("solve", "--width", "5", "--temperature", "1"), ("orbit", "--beta", "1.2"), ("lyapunov", "--beta", "1.2")],
-)
-def test_files_that_cannot_serve_are_one_line_on_the_command_line(tmp_path, command):
-    name, *options = command
-    os.mkfifo(tmp_path / "fifo")
-    huge = tmp_path / "huge.npz"
-    huge.write_bytes(claiming("(10000000000000,)"))
-    for path, message in (
-        (tmp_path / "fifo", "which is a FIFO and not a regular file"),
-        (tmp_path, "which is a folder"),
-        (tmp_path / "none", "which is not there"),
-        (huge, "with y.npy, which does not hold its shape (10000000000000,)"),
-    ):
-        result = CliRunner().invoke(app, [name, str(path), *options])
-        assert result.exit_code == 2 and message in result.stderr.replace("\n", " ")
-        assert isinstance(result.exception, SystemExit)
+@pytest.mark.parametrize("kind", [InputError, FileError, MissingFileError, StoreError])
+def test_errors_of_input_are_one_type_and_travel(kind):
+    """Also to another process: their fields are their arguments."""
+    error = pickle.loads(pickle.dumps(kind("width", [1], "one number")))
+    assert type(error) is kind and isinstance(error, InputError) and isinstance(error, ValueError)
+    assert (error.argument, error.got, error.expected) == ("width", "[1]", "one number")
+    assert str(error) == "width: got [1]; expected one number"
+    assert isinstance(error, OSError) == issubclass(kind, FileError)
+
+
+def test_an_error_of_writing_says_what_the_system_said(tmp_path):
+    with pytest.raises(MissingFileError) as caught:
+        write_safely(tmp_path / "none" / "file", b"")
+    assert (caught.value.argument, caught.value.strerror) == ("out", "No such file or directory")
 
 
 def test_a_link_is_written_through(tmp_path):

@@ -18,13 +18,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._validation import fail, machine_memory
+from ._validation import InputError, fail, machine_memory
 
 if TYPE_CHECKING:
     import xarray
 
 # A small compressed file can unpack to any size. Arrays up to this size are always read; larger ones only if they
-# take at most so many times the size of the file. Eight bytes per number are counted, as results are float64.
+# take at most this many times the size of the file. Eight bytes per number are counted, as results are float64.
 FREELY_UNPACKED = 256 * 2**20
 LARGEST_RATIO = 32
 MOST_ARRAYS = 1000
@@ -43,8 +43,12 @@ _KINDS = {
 _NPZ = "an npz file, as numpy.savez writes it"
 
 
-class FileError(OSError, ValueError):
-    """A file that cannot be read or written. Also a ValueError, since the argument that names the file is wrong."""
+class FileError(OSError, InputError):
+    """A file that cannot be read or written."""
+
+    # Those of OSError would take the arguments for a number, a text and a file name.
+    __init__ = InputError.__init__
+    __str__ = InputError.__str__
 
 
 class MissingFileError(FileError, FileNotFoundError):
@@ -61,25 +65,34 @@ def open_file(path: str | os.PathLike[str], *, name: str = "file", expected: str
     Example:
         >>> open_file("/dev/null")
         Traceback (most recent call last):
-        thermoformer._files.FileError: file: got /dev/null, which is a device and not a regular file; expected a file
+        thermoformer._files.FileError: file: got /dev/null, which is a device and not a regular file; expected ...
     """
     try:
         _refuse_irregular(os.stat(path).st_mode, path, name, expected)
         return open(path, "rb")
     except FileNotFoundError as error:
-        raise MissingFileError(str(fail(name, f"{path}, which is not there", expected))) from error
+        raise MissingFileError(name, f"{path}, which is not there", expected) from error
     except FileError:
         raise
     except OSError as error:
-        raise FileError(str(fail(name, f"{path}, which cannot be read ({error.strerror})", expected))) from error
+        raise FileError(name, f"{path}, which cannot be read ({error.strerror})", expected) from error
     except ValueError as error:  # a null character
         raise fail(name, f"{os.fspath(path)!r}, which is not a path ({error})", expected) from error
+
+
+def read_bytes(path: str | os.PathLike[str], most: int, *, name: str = "file", expected: str = "a file") -> bytes:
+    """The content of a regular file; one of more than `most` bytes is refused. Other arguments as in `open_file`."""
+    with open_file(path, name=name, expected=expected) as stream:
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise fail(name, f"{path} of more than {most / 1e6:.0f} MB", "a smaller file")
+    return content
 
 
 def _refuse_irregular(mode: int, path: Any, name: str, expected: str) -> None:
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "not a regular file")
-        raise FileError(str(fail(name, f"{path}, which is {kind}", expected)))
+        raise FileError(name, f"{path}, which is {kind}", expected)
 
 
 def write_safely(path: str | os.PathLike[str], content: bytes | memoryview | str, *, name: str = "out") -> Path:
@@ -118,20 +131,22 @@ def write_safely(path: str | os.PathLike[str], content: bytes | memoryview | str
         raise
     except OSError as error:
         kind = MissingFileError if isinstance(error, FileNotFoundError) else FileError
-        raise kind(str(fail(name, f"{path}, which cannot be written ({error.strerror})", expected))) from error
+        refused = kind(name, f"{path}, which cannot be written ({error.strerror})", expected)
+        refused.errno, refused.strerror = error.errno, error.strerror
+        raise refused from error
     return Path(path)
 
 
-def refuse_foreign(path: str | os.PathLike[str], mark: bytes = b"thermoformer", *, name: str = "out") -> None:
-    """Refuses to replace a file that is not an output of thermoformer.
+def refuse_foreign(*paths: str | os.PathLike[str], mark: bytes = b"thermoformer", name: str = "out") -> None:
+    """Refuses to replace files that are not outputs of thermoformer.
 
     Arguments:
-        path: a file that is to be written; it need not exist.
+        paths: files that are to be written; they need not exist.
         mark: what every such output holds, in any version. Pages and figures hold the default.
         name: of the argument, for errors.
     """
     expected = "another name, or no file there"
-    if os.path.lexists(path):
+    for path in filter(os.path.lexists, paths):
         with open_file(path, name=name, expected=expected) as stream:
             if mark not in stream.read():
                 raise fail(name, f"{path}, a file that thermoformer did not write", expected)

@@ -10,30 +10,32 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ._validation import fail
+
 
 @contextmanager
-def held(file: Path, refusal: Callable[[str], Exception], *, name: str = "folder") -> Iterator[None]:
-    """Holds a lock file, made with its folder where missing. A process that dies lets go; the file stays.
+def locked(file: Path, refusal: Callable[[str], Exception], *, name: str = "folder") -> Iterator[None]:
+    """Locks a file, which is made with its folder if missing. The lock ends with the process; the file stays.
 
     Arguments:
-        refusal: the error to raise while another has it, from who that is in words.
+        refusal: makes the error to raise while another process holds the lock, from words that name it.
         name: of the argument that the folder came as.
 
     Example:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / ".lock"
-        >>> with held(file, ValueError):
-        ...     holder(file).startswith("process ")
+        >>> with locked(file, ValueError):
+        ...     lock_holder(file).startswith("process ")
         True
-        >>> holder(file)
+        >>> lock_holder(file)
         ''
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         opened = file.open("a+", encoding="utf-8")
     except OSError as error:
-        what = f"{name}: got {file.parent} ({error.strerror}); expected a folder that can be written to"
-        raise ValueError(what) from error
+        got = f"{file.parent} ({error.strerror})"
+        raise fail(name, got, "a folder that can be written to") from error
     with opened as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,8 +49,8 @@ def held(file: Path, refusal: Callable[[str], Exception], *, name: str = "folder
         yield
 
 
-def holder(file: Path) -> str:
-    """Who holds a lock file now, in words; empty where nobody does."""
+def lock_holder(file: Path) -> str:
+    """Who holds the lock of a file, in words; empty if nobody does."""
     try:
         with file.open("r", encoding="utf-8") as stream:
             try:

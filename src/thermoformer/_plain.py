@@ -1,8 +1,9 @@
-"""Results as plain values for JSON, and as texts for the cells of a table."""
+"""Results as plain values for JSON, and as tables for a screen."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,3 +28,23 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "–" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def table_of_rows(
+    header: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None, **options: Any
+) -> Any:
+    """A table of rich; options are those of its `Table`. Cells are shown as they are: brackets name no styles."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*header, title=title, **options)
+    for row in rows:
+        table.add_row(*(Text(cell(value)) for value in row))
+    return table
+
+
+def table_of_values(
+    values: Mapping[str, Any], title: str | None = None, header: Sequence[str] = ("quantity", "value")
+) -> Any:
+    """A table with one value per line, under its name."""
+    return table_of_rows(header, ((name.replace("_", " "), value) for name, value in values.items()), title)

@@ -26,7 +26,7 @@ def keep_programs() -> None:
     The folder is `THERMOFORMER_CACHE`, by default `thermoformer` in the user's folder for caches; 0 or nothing turns it
     off. JAX's own `JAX_COMPILATION_CACHE_DIR` comes first.
     """
-    # A write that was killed leaves half a file. JAX then compiles the program again, which is no news to the user.
+    # A write that was killed leaves half a file. JAX then compiles the program again; the user need not know.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
     folder = os.environ.get("THERMOFORMER_CACHE", str(_caches() / "thermoformer"))
     if folder in ("", "0") or "JAX_COMPILATION_CACHE_DIR" in os.environ:

@@ -39,7 +39,7 @@ def console_progress(console: Console | None = None) -> Iterator[Progress]:
     """A progress bar on the console, as a callable that long work reports to.
 
     Arguments:
-        console: where to draw; standard error where absent, so that standard output stays clean for results.
+        console: where to draw; by default standard error, so that standard output holds results alone.
 
     Example:
         >>> from rich.console import Console
@@ -59,7 +59,12 @@ def console_progress(console: Console | None = None) -> Iterator[Progress]:
         def report(done: int, total: int, message: str) -> None:
             bars.update(bar, completed=done, total=total, description=message)
 
-        yield report
+        try:
+            yield report
+        except Exception:
+            # The last state of a bar would be a line beside the error in a log.
+            bars.live.transient = not bars.console.is_terminal
+            raise
 
 
 @contextmanager
@@ -86,9 +91,9 @@ def notebook_progress() -> Iterator[Progress]:
 
 @contextmanager
 def shown_progress(progress: Progress | bool | None) -> Iterator[Progress]:
-    """Where long work reports to: the given callable; a bar where True; none where False.
+    """Where long work reports to: the given callable; a bar for True; nothing for False.
 
-    Where None, a bar in a notebook or a terminal, and none in a script whose output goes to a file.
+    For None, a bar in a notebook or a terminal, and nothing in a script whose output goes to a file.
     """
     if callable(progress):
         yield progress

@@ -17,7 +17,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from . import _files
 from ._validation import fail
 
 BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 2, 3, 130
@@ -37,16 +36,16 @@ def plain_errors(kept: Path | None = None) -> Iterator[None]:
     except KeyboardInterrupt:
         # Locks and the like, whose names begin with a dot, hold no work.
         files = [file for file in kept.rglob("[!.]*") if file.is_file()] if kept else []
-        held = f"{kept} holds {len(files)} files, and the same command goes on from there"
-        stop(f"Interrupted; {held if files else 'nothing was written'}", INTERRUPTED)
-    except BrokenPipeError:  # typer ends quietly where nobody reads the output
+        left = f"{kept} holds {len(files)} files, and the same command goes on from there"
+        stop(f"Interrupted; {left if files else 'nothing was written'}", INTERRUPTED)
+    except BrokenPipeError:  # typer ends quietly if nobody reads the output
         raise
-    except OSError as error:
-        # Errors of the library name an argument, and those of Python a file; a write to a full disk names nothing.
-        unnamed = error.errno is not None and error.filename is None
-        stop(f"output: got an error ({error.strerror}); expected space to write" if unnamed else str(error), BAD_INPUT)
     except ValueError as error:
         stop(str(error), BAD_INPUT)
+    except OSError as error:
+        # Errors of Python name a file; a write to a full disk names nothing.
+        unnamed = error.errno is not None and error.filename is None
+        stop(f"output: got an error ({error.strerror}); expected space to write" if unnamed else str(error), BAD_INPUT)
     except MemoryError as error:
         stop(f"memory: got a size that does not fit ({error}); expected smaller sizes", BAD_INPUT)
     except ImportError as error:
@@ -68,8 +67,8 @@ def plain_errors(kept: Path | None = None) -> Iterator[None]:
 def run_command(app: Callable[[], Any]) -> NoReturn:
     """Runs the command line in a process of its own, and ends the process: at once after Ctrl-C.
 
-    After Ctrl-C a program of XLA may still run in its threads, and a usual exit would free what it uses. What holds
-    files, locks and other processes has let go by then, as the interruption went through it.
+    After Ctrl-C a program of XLA may still run in its threads, and a normal exit would free the memory that it uses.
+    Files, locks and other processes have been closed by then, by the exception.
 
     Arguments:
         app: the command line, which raises SystemExit at its end.
@@ -144,12 +143,6 @@ def file_for_results(out: Path) -> None:
     if out.is_dir():
         raise fail("out", f"{out}, a folder", "a file")
     folder_for_results(out.parent)
-
-
-def refuse_foreign(*files: Path, mark: bytes = b"thermoformer") -> None:
-    """Refuses files that thermoformer did not write. Its pages and figures, and only they, carry its name."""
-    for file in files:
-        _files.refuse_foreign(file, mark)
 
 
 def stop(message: str, code: int) -> NoReturn:

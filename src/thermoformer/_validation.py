@@ -20,9 +20,35 @@ INTEGER_LIMIT = 2**63
 MOST_STEPS = 2**31 - 1
 
 
-def fail(name: str, got: object, expected: str) -> ValueError:
-    """A ValueError with the message `name: got …; expected …`, to be raised."""
-    return ValueError(f"{name}: got {got}; expected {expected}")
+class InputError(ValueError):
+    """Input that is refused, with the message `argument: got …; expected …`.
+
+    Fields:
+        argument: its name.
+        got: what was given, in words.
+        expected: what would do, in words.
+
+    Example:
+        >>> error = InputError("width", -1, "a whole number, 1 or more")
+        >>> error.argument, str(error)
+        ('width', 'width: got -1; expected a whole number, 1 or more')
+    """
+
+    # Where users find it; tracebacks show this name.
+    __module__ = "thermoformer"
+
+    def __init__(self, argument: str, got: object, expected: str) -> None:
+        # All three are arguments of the exception, so that it can be sent to another process.
+        super().__init__(argument, str(got), expected)
+        self.argument, self.got, self.expected = argument, str(got), expected
+
+    def __str__(self) -> str:
+        return f"{self.argument}: got {self.got}; expected {self.expected}"
+
+
+def fail(name: str, got: object, expected: str) -> InputError:
+    """An error that names the argument, what it got and what was expected, to be raised."""
+    return InputError(name, got, expected)
 
 
 def traced(*values: Any) -> bool:
@@ -147,19 +173,17 @@ def _number(name: str, value: Any) -> float:
 
 def positive_integer(name: str, value: Any) -> int:
     """A whole number, one or more."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise fail(name, repr(value), "a whole number, 1 or more")
-    return _storable(name, value)
+    return _integer(name, value, 1, "a whole number, 1 or more")
 
 
 def nonnegative_integer(name: str, value: Any) -> int:
     """A whole number, zero or more."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-        raise fail(name, repr(value), "a whole number, zero or more")
-    return _storable(name, value)
+    return _integer(name, value, 0, "a whole number, zero or more")
 
 
-def _storable(name: str, value: Any) -> int:
+def _integer(name: str, value: Any, least: int, expected: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise fail(name, repr(value), expected)
     if value >= INTEGER_LIMIT:
         raise fail(name, value, "a whole number below 2**63")
     return int(value)
@@ -183,7 +207,7 @@ def check_memory(name: str, value: Any, needed: int) -> None:
     Example:
         >>> check_memory("width", 10**9, 10**20)
         Traceback (most recent call last):
-        ValueError: width: got 1000000000, which needs about 9.31e+10 GiB of memory; expected a size that fits into ...
+        thermoformer.InputError: width: got 1000000000, which needs about 9.31e+10 GiB of memory; ...
     """
     if needed > machine_memory():
         got = f"{value}, which needs about {needed / 2**30:.3g} GiB of memory"

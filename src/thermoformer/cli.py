@@ -1,6 +1,6 @@
 """The command `thermoformer`: one call of a public function per command.
 
-Rooms are imported inside the commands, so that `thermoformer --help` does not wait for JAX.
+Packages are imported inside the commands, so that `thermoformer --help` does not wait for JAX.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from rich.table import Table
 from rich.text import Text
 
 from . import __version__
+from ._files import refuse_foreign
+from ._progress import console_progress
 from ._terminal import (
-    BAD_INPUT,
     file_for_results,
     folder_for_results,
     messages,
     plain_errors,
-    refuse_foreign,
     run_command,
     screen,
-    stop,
 )
 from ._validation import fail, nonnegative_integer
 
@@ -55,6 +54,7 @@ def _top(
     pass
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 ExecutorName = Annotated[
     Literal["local", "processes", "dask"], typer.Option("--executor", help="Where the points of a sweep run.")
 ]
@@ -76,7 +76,7 @@ def reproduce(
     """Run an experiment by name, or list them."""
     folder = out or Path("results") / (name or "")
     with plain_errors(kept=folder):
-        from .experiments import EXPERIMENTS, Executor, console_progress
+        from .experiments import EXPERIMENTS, Executor
 
         if name is None:
             table = Table("name", "what it shows", "quick")
@@ -85,7 +85,7 @@ def reproduce(
             screen.print(table)
             return
         if name not in EXPERIMENTS:
-            stop(f"experiment: got {name!r}; expected one of {', '.join(EXPERIMENTS)}", BAD_INPUT)
+            raise fail("experiment", repr(name), f"one of {', '.join(EXPERIMENTS)}")
         nonnegative_integer("seed", seed)
         folder_for_results(folder)
         refuse_foreign(folder / f"{EXPERIMENTS[name].module}.html", mark=PAGE_MARK)
@@ -93,22 +93,22 @@ def reproduce(
             where = Executor(executor, workers, cluster)
             given = {"quick": quick, "seed": seed, "train": train, "executor": where, "progress": progress}
             page = EXPERIMENTS[name].run(folder, **given)
-        screen.print(Text(f"Page: {page}"), soft_wrap=True)
+        _tell(f"Page: {page}")
 
 
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for what it writes.")] = Path("results/demo"),
 ) -> None:
-    """Run the quick size of one experiment of each theory, and write one page about both."""
+    """Run a quick experiment of each theory, and write one page about both."""
     with plain_errors(kept=out):
         folder_for_results(out)
         refuse_foreign(out / "index.html", mark=PAGE_MARK)
-        from .experiments import console_progress, run_demo
+        from .experiments import run_demo
 
         with console_progress(messages) as progress:
             page = run_demo(out, progress=progress)
-        screen.print(Text(f"Page: {page}"), soft_wrap=True)
+        _tell(f"Page: {page}")
 
 
 @app.command()
@@ -124,7 +124,7 @@ def solve(
     form: Annotated[
         Literal["auto", "pairs", "features", "dual"], typer.Option(help="How the kernel is computed.")
     ] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Solve the theory for your own arrays.
 
@@ -135,7 +135,7 @@ def solve(
         variances = _one_or_more(_numbers("variance", variance, float))
         given = None if heads is None else _numbers("heads", heads, int)
 
-        from ._report import solution_report, solution_tables
+        from ._reports import solution_report, solution_tables
         from .arrays import read_arrays
         from .learning import Architecture
         from .learning import solve as solve_theory
@@ -154,8 +154,7 @@ Beta = Annotated[float, typer.Option(help="Inverse temperature of the output.")]
 Gamma = Annotated[float, typer.Option(help="Inverse temperature of attention.")]
 Epsilon = Annotated[float, typer.Option(help="Weight of positions, from 0 to 1.")]
 Context = Annotated[int | None, typer.Option(help="Tokens that attention sees.", show_default="2^(positional bits)")]
-Transient = Annotated[int, typer.Option(help="Steps that are passed over first.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Transient = Annotated[int, typer.Option(help="Steps before the first one that counts.")]
 
 
 @app.command()
@@ -170,11 +169,12 @@ def orbit(
     out: Annotated[Path | None, typer.Option(help="netCDF file for the whole orbit.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the mean-field map of your own features and sum its overlaps up."""
+    """Run the mean-field map of your own features and summarise its overlaps."""
     with plain_errors(), messages.status("Running"):
         if out is not None:
             file_for_results(out)
-        from ._dynamics_report import check_sizes, mean_field, orbit_report, orbit_tables, refuse_no_orbit, write_orbit
+        from ._dynamics_files import check_sizes, mean_field, refuse_no_orbit, write_orbit
+        from ._reports import orbit_report, orbit_tables
         from .dynamics import orbit as run_orbit
 
         if out is not None:
@@ -198,13 +198,14 @@ def lyapunov(
     steps: Annotated[int, typer.Option(help="Steps that exponents are averaged over.")] = 20_000,
     transient: Transient = 20_000,
     k: Annotated[int | None, typer.Option("-k", help="How many leading exponents.", show_default="all")] = None,
-    longest_period: Annotated[int, typer.Option(help="Exact returns are sought up to so many steps.")] = 2000,
-    confirm: Annotated[int, typer.Option(help="Follow chaos for up to so many steps more: it may end.")] = 0,
+    longest_period: Annotated[int, typer.Option(help="Longest period that is searched for.")] = 2000,
+    confirm: Annotated[int, typer.Option(help="Continue for up to this many steps to rule out transient chaos.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Lyapunov exponents, regime and period of the mean-field map of your own features."""
     with plain_errors(), messages.status("Running"):
-        from ._dynamics_report import check_sizes, mean_field, regime_report, regime_tables
+        from ._dynamics_files import check_sizes, mean_field
+        from ._reports import regime_report, regime_tables
         from .dynamics import regime
 
         model, start = mean_field(features, beta=beta, gamma=gamma, epsilon=epsilon, context=context)
@@ -218,7 +219,7 @@ def lyapunov(
     _show(report, regime_tables, as_json)
 
 
-sweeps = typer.Typer(no_args_is_help=True, help="Look at a sweep on disk, or go on with it.")
+sweeps = typer.Typer(no_args_is_help=True, help="Look at a sweep on disk, or continue it.")
 app.add_typer(sweeps, name="sweep")
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the sweep.")]
 
@@ -227,7 +228,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the s
 def status(folder: Folder, as_json: AsJson = False) -> None:
     """Show how far a sweep is, who is writing to it, why points failed and which are damaged."""
     with plain_errors():
-        from ._sweep_report import sweep_report, sweep_tables
+        from ._reports import sweep_report, sweep_tables
         from .sweeps import SweepStore
 
         report = sweep_report(SweepStore(folder))
@@ -244,7 +245,7 @@ def show(
 ) -> None:
     """Draw what is there of a sweep, also while it grows: PNG, SVG and a page that reloads itself."""
     with plain_errors():
-        from ._sweep_report import draw, follow
+        from ._sweep_page import draw, follow
         from .sweeps import SweepStore
 
         store, stem = SweepStore(folder), out or folder / "figure"
@@ -253,16 +254,14 @@ def show(
         refuse_foreign(*(stem.with_name(stem.name + end) for end in (".png", ".svg")), stem.with_suffix(".html"))
         if live:
             with messages.status("Drawing") as line:
-                page = follow(
-                    store,
-                    result,
-                    stem,
-                    every,
-                    lambda page, report: line.update(f"{report['done']} of {report['points']} points; {page}"),
-                )
+
+                def say(page: Path, report: dict[str, Any]) -> None:
+                    line.update(f"{report['done']} of {report['points']} points; {page}")
+
+                page = follow(store, result, stem, every, say)
         else:
             page = draw(store, result, stem)
-    screen.print(Text(f"Page: {page}"), soft_wrap=True)
+    _tell(f"Page: {page}")
 
 
 @sweeps.command()
@@ -277,26 +276,18 @@ def resume(
     time_limit: Annotated[float | None, typer.Option(help="Seconds that a point may take.")] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed points again.")] = False,
     accept_changes: Annotated[
-        bool, typer.Option("--accept-changes", help="Go on though function, arguments or versions have changed.")
+        bool, typer.Option("--accept-changes", help="Continue although function, arguments or versions have changed.")
     ] = False,
 ) -> None:
     """Continue a sweep from its folder: runs the points that are not done, and those that are damaged."""
     with plain_errors(kept=folder):
-        from ._sweep_report import sweep_report, sweep_tables
-        from .experiments import console_progress
+        from ._reports import sweep_report, sweep_tables
         from .sweeps import Sweep
 
         sweep = Sweep.from_store(folder, function)
+        where = {"workers": workers, "cluster": cluster, "time_limit": time_limit}
         with console_progress(messages) as progress:
-            sweep.run(
-                executor,
-                workers=workers,
-                cluster=cluster,
-                time_limit=time_limit,
-                retry=retry,
-                accept_changes=accept_changes,
-                progress=progress,
-            )
+            sweep.run(executor, **where, retry=retry, accept_changes=accept_changes, progress=progress)
         report = sweep_report(sweep.store)
     _show(report, sweep_tables, as_json=False)
 
@@ -310,9 +301,11 @@ def train(
     steps: Annotated[int | None, typer.Option(help="Batches seen.", show_default="41000")] = None,
     batch: Annotated[int | None, typer.Option(help="Sequences in a batch.", show_default="128")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Rate of Adam.", show_default="0.001")] = None,
-    clip: Annotated[float | None, typer.Option(min=0, help="Longest gradient; 0 for any.", show_default="1")] = None,
+    clip: Annotated[
+        float | None, typer.Option(min=0, help="Clip gradients at this norm; 0 turns clipping off.", show_default="1")
+    ] = None,
     patience: Annotated[
-        int | None, typer.Option(min=1, help="Stop after so many validations without a gain.", show_default="never")
+        int | None, typer.Option(min=1, help="Stop after this many validations without a gain.", show_default="never")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and sequences.")] = 0,
     out: Annotated[
@@ -321,15 +314,14 @@ def train(
     quick: Annotated[bool, typer.Option("--quick", help="A small network on a few characters.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a network by gradient descent; the same command goes on where an interrupted one stopped."""
+    """Train a network by gradient descent. The same command continues an interrupted training."""
     folder = out or Path("results") / f"train-{task}"
     with plain_errors(kept=folder):
         folder_for_results(folder)
         refuse_foreign(folder / "record.json")
         layers = None if heads is None else _numbers("heads", heads, int)
 
-        from ._training_report import training_tables
-        from .experiments import console_progress
+        from ._reports import training_tables
         from .experiments.one_shot.training import OneShotTrainingConfig, run_one_shot_training
 
         given = {"heads": layers, "width": width, "key_size": key_size, "steps": steps, "batch": batch, "seed": seed}
@@ -339,7 +331,7 @@ def train(
             record = run_one_shot_training(config, folder, progress)
     _show(record, training_tables, as_json)
     if not as_json:
-        screen.print(Text(f"Network: {folder / 'network.safetensors'}"), soft_wrap=True)
+        _tell(f"Network: {folder / 'network.safetensors'}")
 
 
 @app.command()
@@ -350,12 +342,12 @@ def heads(
     prune: Annotated[float, typer.Option(help="The share of the heads to remove.")] = 0.5,
     method: Annotated[str, typer.Option(help="What scores heads: evidence, theory, gradient, ...")] = "evidence",
     out: Annotated[Path, typer.Option(help="Folder for what it writes.")] = Path("results/heads"),
-    compare: Annotated[bool, typer.Option("--compare", help="Draw pruning curves of ten rules too.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Also draw pruning curves of ten rules.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Draws of the data, with --compare.")] = 5,
     examples: Annotated[
         int | None, typer.Option(min=1, help="Examples to score with.", show_default="1000 texts, 64 sequences")
     ] = None,
-    test_examples: Annotated[int | None, typer.Option(min=1, help="Examples to judge by.", show_default="all")] = None,
+    test_examples: Annotated[int | None, typer.Option(min=1, help="Examples to test on.", show_default="all")] = None,
     length: Annotated[int | None, typer.Option(min=2, help="Tokens of an example at most.")] = None,
     readout: Annotated[Literal["mean", "first", "last"], typer.Option(help="Token that a probe reads.")] = "mean",
     masked: Annotated[bool, typer.Option("--masked", help="Also write a checkpoint for from_pretrained.")] = False,
@@ -364,11 +356,10 @@ def heads(
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Remove the heads of a pretrained transformer that a task can do without, and save what is left."""
+    """Remove the heads of a pretrained transformer that a task does not need, and save the rest."""
     with plain_errors(kept=out):
         folder_for_results(out)
-        from ._heads_report import heads_tables
-        from .experiments import console_progress
+        from ._reports import heads_tables
         from .experiments.heads import run_heads
 
         sizes = {"seeds": seeds, "examples": examples, "test_examples": test_examples, "length": length, "batch": batch}
@@ -377,7 +368,7 @@ def heads(
             record = run_heads(model, out, **how, **sizes, masked=masked, device=device, seed=seed, progress=progress)
     _show(record, heads_tables, as_json)
     if not as_json:
-        screen.print(Text(f"Model: {out / 'pruned'}\nPage: {record['page']}"), soft_wrap=True)
+        _tell(f"Model: {out / 'pruned'}\nPage: {record['page']}")
 
 
 @app.command()
@@ -386,7 +377,9 @@ def explore(
     host: Annotated[
         str, typer.Option(help="Address to listen on; beyond this machine only with a token.")
     ] = "127.0.0.1",
-    token: Annotated[str | None, typer.Option(help="What browsers must show; made anew where it is needed.")] = None,
+    token: Annotated[
+        str | None, typer.Option(help="Access token. Generated automatically for hosts other than this machine.")
+    ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
 ) -> None:
     """Serve the explorer, both theories in a browser, until Ctrl-C."""
@@ -395,12 +388,8 @@ def explore(
         from .app import place_for
 
         place = place_for(host, port, token)
-
-        def say(link: str) -> None:
-            screen.print(Text(f"Explorer: {link}  (Ctrl-C stops it)"), soft_wrap=True)
-
-        serve(place, browser=browser, started=say)
-    # A computation that nobody waits for any more may be under way in a thread; it would hold up a usual end.
+        serve(place, browser=browser, started=lambda link: _tell(f"Explorer: {link}  (Ctrl-C stops it)"))
+    # A thread may still compute what nobody waits for any more; a normal exit would wait for it.
     sys.stdout.flush()
     os._exit(0)
 
@@ -411,6 +400,11 @@ def cite() -> None:
     from .citations import bibtex
 
     typer.echo(bibtex())
+
+
+def _tell(text: str) -> None:
+    """One line, which the terminal may wrap."""
+    screen.print(Text(text), soft_wrap=True)
 
 
 def _show(report: dict[str, Any], tables: Callable[[dict[str, Any]], Iterable[Table]], as_json: bool) -> None:
@@ -431,7 +425,7 @@ def _numbers(name: str, text: str, kind: type[int] | type[float]) -> tuple:
         return tuple(kind(part) for part in text.split(","))
     except ValueError:
         what = "whole numbers" if kind is int else "numbers"
-        stop(f"{name}: got {text!r}; expected {what} separated by commas", BAD_INPUT)
+        raise fail(name, repr(text), f"{what} separated by commas") from None
 
 
 def _one_or_more(numbers: tuple) -> Any:

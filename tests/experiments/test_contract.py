@@ -258,7 +258,7 @@ def test_the_example_for_a_new_experiment_runs_resumes_and_grows(example, tmp_pa
     assert {file.name for file in out.iterdir()} == names | {"sweep"} and page == out / "condensation.html"
     assert_self_contained(page)
     refuse_foreign(page)  # a second run replaces it
-    refuse_foreign(page, PAGE_MARK)
+    refuse_foreign(page, mark=PAGE_MARK)
     assert "<td>0.529</td>" in page.read_text() and reports[-1] == (12, 12, "done")
     found = xr.load_dataset(out / "condensation.nc", engine="h5netcdf")
     # Far below the transition all keys count, far beyond it a few.

@@ -371,6 +371,17 @@ def test_results_with_nothing_along_an_axis(tmp_path):
     assert (found.x.shape, found.note.shape) == ((2, 2, 0), (2, 0)) and found.y.values.tolist() == [1, 2]
 
 
+def test_results_that_are_zero_are_kept(tmp_path):
+    """zarr writes no chunk that holds fill values alone, unless it is told to."""
+    sweep = Sweep(
+        lambda a: {"none": 0, "no": False, "word": "", "nan": np.nan}, {"a": [1, 2]}, tmp_path / "s", allow_nan=True
+    )
+    sweep.run()
+    assert sweep.status().done == 2 and sweep.run().no.values.tolist() == [False, False]
+    (tmp_path / "s" / "data.zarr" / "no" / "c" / "1").unlink()
+    assert sweep.status().damaged == 1
+
+
 def test_tasks_cover_the_grid():
     grid = Grid({"x": ["p", "q"], "y": np.arange(5), "z": np.arange(7)}, batch=3)
     seen = [tuple(point.values()) for task in grid for point in task.points]
@@ -400,8 +411,12 @@ def test_memory_of_the_main_process_is_flat(tmp_path):
     assert int(run.stdout) < 8 * 2**20
 
 
-def test_workers_end_with_the_main_process(tmp_path):
-    """Killed outright, it leaves no worker behind."""
+@pytest.mark.parametrize(
+    ("function", "grid", "options", "count"),
+    [("slow", GRID, {"fixed": {"wait": 0.2}}, 2), ("hanging", {"a": [1, 2]}, {}, 1)],
+)
+def test_workers_end_with_the_main_process(tmp_path, function, grid, options, count):
+    """Killed outright, it leaves no worker behind, not even one that hangs in a point."""
     code = f"""
     import sweep_functions as functions, multiprocessing
     from thermoformer.sweeps import Sweep
@@ -409,16 +424,17 @@ def test_workers_end_with_the_main_process(tmp_path):
         def say(done, total, message):
             if message != "starting":
                 print(*[child.pid for child in multiprocessing.active_children()], flush=True)
-        sweep = Sweep(functions.slow, {GRID!r}, {str(tmp_path / "s")!r}, fixed={{"wait": 0.2}})
-        sweep.run("processes", workers=2, progress=say)
+        sweep = Sweep(functions.{function}, {grid!r}, {str(tmp_path / "s")!r}, **{options!r})
+        sweep.run("processes", workers={count}, progress=say)
     """
     main = subprocess.Popen(script(tmp_path, code), stdout=subprocess.PIPE, text=True)
     assert main.stdout is not None
     workers = [int(pid) for pid in main.stdout.readline().split()]
+    time.sleep(0.3)  # one that hangs is in its second point by now, for ten minutes
     main.kill()
     main.wait()
     main.stdout.close()
-    assert len(workers) == 2
+    assert len(workers) == count
     for pid in workers:
         for _ in range(100):
             if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:

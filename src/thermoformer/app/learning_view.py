@@ -52,7 +52,7 @@ class LearningChoice:
         (('good',), ('uniform', 'random'))
         >>> LearningChoice(train=30)
         Traceback (most recent call last):
-        ValueError: train: got 30; expected one of 25, 50, 100, 200
+        thermoformer.InputError: train: got 30; expected one of 25, 50, 100, 200
     """
 
     perpendicular_noise: float = 1.0
@@ -217,7 +217,7 @@ def check_sizes(examples: int, paths: int, features: int) -> None:
     Example:
         >>> check_sizes(100, 32, 10)
         Traceback (most recent call last):
-        ValueError: xi: got 32 paths; expected 16 or fewer
+        thermoformer.InputError: xi: got 32 paths; expected 16 or fewer
     """
     if examples < 4 or examples > MOST_EXAMPLES:
         raise fail("xi", f"{examples} examples", f"4 to {MOST_EXAMPLES}")

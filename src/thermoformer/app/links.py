@@ -62,7 +62,7 @@ def from_link(usual: Choice, given: Mapping[str, Any]) -> tuple[Choice, list[str
         try:
             return replace(usual, **read), problems  # pyright: ignore[reportArgumentType]
         except ValueError as error:
-            guilty = str(error).split(":")[0]
+            guilty = getattr(error, "argument", None)
             if guilty not in read:
                 break
             problems.append(f"{error}; {_text(getattr(usual, guilty))} is taken")

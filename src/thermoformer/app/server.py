@@ -115,7 +115,7 @@ def explore(place: Place | None = None, *, browser: bool = True, started: Callab
     Example:
         >>> explore(Place(host="somewhere"))
         Traceback (most recent call last):
-        ValueError: host: got 'somewhere'; expected an address such as 127.0.0.1 or 0.0.0.0
+        thermoformer.InputError: host: got 'somewhere'; expected an address such as 127.0.0.1 or 0.0.0.0
     """
     place = place or Place()
     try:

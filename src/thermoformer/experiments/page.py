@@ -114,12 +114,19 @@ def table(
     )
 
 
-def render(template: str, values: Mapping[str, Any], images: Mapping[str, Path] | None = None) -> str:
+def render(
+    template: str,
+    values: Mapping[str, Any],
+    images: Mapping[str, Path] | None = None,
+    *,
+    refresh: float | None = None,
+) -> str:
     """The page of a template as HTML.
 
     Arguments:
         values: what the template inserts, by name.
         images: PNG or SVG files by the names that `figure` has for them; they are put into the page itself.
+        refresh: seconds after which a browser loads the page again; by default never.
 
     Example:
         >>> page = render("# Title\\n\\n{{ lead }}", {"lead": "P < N"})
@@ -147,11 +154,12 @@ def render(template: str, values: Mapping[str, Any], images: Mapping[str, Path] 
     markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
     body = markdown.render(top).replace("<p>", '<p class="lead">', 1)
     title = unescape(re.sub("<[^>]*>", "", body.partition("</h1>")[0]))
+    again = "" if refresh is None else f'<meta http-equiv="refresh" content="{refresh:g}">\n'
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
+{again}<meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="generator" content="thermoformer">
 <title>{escape(title)}</title>
 <style>{_CSS}</style>
@@ -166,12 +174,17 @@ def render(template: str, values: Mapping[str, Any], images: Mapping[str, Path] 
 
 
 def write_page(
-    file: str | Path, template: str | Path, values: Mapping[str, Any], images: Mapping[str, Path] | None = None
+    file: str | Path,
+    template: str | Path,
+    values: Mapping[str, Any],
+    images: Mapping[str, Path] | None = None,
+    *,
+    refresh: float | None = None,
 ) -> Path:
     """Writes the page of a template file and returns its path; arguments as in `render`."""
     file, text = Path(file), Path(template).read_text(encoding="utf-8")
     file.parent.mkdir(parents=True, exist_ok=True)
-    return write_safely(file, render(text, values, images))
+    return write_safely(file, render(text, values, images, refresh=refresh))
 
 
 def _text(cell: Any) -> str:

@@ -79,7 +79,7 @@ def check_fields(
         >>> from types import SimpleNamespace
         >>> check_fields(SimpleNamespace(widths=(30, 10)), ascending={"widths": "width"})
         Traceback (most recent call last):
-        ValueError: widths: got (30, 10); expected at least one width, in ascending order
+        thermoformer.InputError: widths: got (30, 10); expected at least one width, in ascending order
     """
     for name in positive:
         positive_integer(name, getattr(config, name))

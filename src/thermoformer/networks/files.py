@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from .._files import open_file, write_safely
-from .._locks import held
+from .._locks import locked
 from .._validation import fail, one_of
 from ..learning.architecture import Architecture
 from ..learning.network import Weights
@@ -195,7 +195,7 @@ def sole_writer(file: Path) -> AbstractContextManager[None]:
     def refusal(who: str) -> ValueError:
         return fail("checkpoint", f"{file}, which {who} is training into", "it to be free, or another file")
 
-    return held(file.with_name(f".{file.name}.lock"), refusal)
+    return locked(file.with_name(f".{file.name}.lock"), refusal)
 
 
 def _named(prefix: str, tree: Any) -> dict[str, np.ndarray]:

@@ -1,10 +1,11 @@
-"""Grids of parameters: labelled results on disk, run here or in many processes, resumed after anything."""
+"""Functions over grids of parameters: labelled results on disk, run in one or many processes, and resumed."""
 
+from .chunks import StoreError
 from .cluster import ClusterLost
 from .description import resumable
 from .grid import Grid, Task, point_seed
-from .store import StoreError, SweepStore
-from .sweep import Sweep, SweepStatus, errors_of, status_of
+from .store import SweepStatus, SweepStore
+from .sweep import Sweep, errors_of, status_of
 
 __all__ = [
     "ClusterLost",

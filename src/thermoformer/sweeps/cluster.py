@@ -9,25 +9,24 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from .._progress import inside
 from .._validation import fail, positive_integer
-from .executors import Finished, Job, Worker, check_picklable, seeds_of
+from .executors import Finished, Worker, check_picklable, seeds_of
 from .grid import Task
 from .work import PointResult, Work, run_points
 
-# Tasks per thread of the cluster that are handed over at once: one runs, the next waits beside it.
+# Bundles of tasks that each thread of the cluster has at once: one runs, the others wait beside it.
 AHEAD = 3
-# Quick tasks are handed over in bundles that keep a worker busy for about this long, in seconds: a message costs
-# milliseconds.
+# Quick tasks are sent in bundles that keep a worker busy for about this long, in seconds: a message takes milliseconds.
 BUSY, LARGEST_BUNDLE = 0.1, 100
-# How often to look whether workers came or the scheduler is gone, in seconds.
+# How often to ask for the number of workers, and whether the scheduler is there, in seconds.
 LOOK = 1.0
-# How long to knock at an address, in seconds.
+# How long to wait for an answer from an address, in seconds.
 CONNECT = 5
 
 
@@ -35,9 +34,13 @@ class ClusterLost(ConnectionError):
     """The scheduler is gone; what was finished is in the store, and the same call goes on from there."""
 
 
+class NoChildProcessesError(RuntimeError):
+    """A worker of the cluster may not start processes, which a time limit needs."""
+
+
 @dataclass
-class _Share:
-    """A task on its way, all at once or point by point: results by their place among the chosen points."""
+class _OpenTask:
+    """A task that is being run: the results that are there, by their place among the chosen points."""
 
     task: Task
     seeds: list[int]
@@ -48,8 +51,8 @@ class _Share:
         return len(self.results) == len(self.task.chosen)
 
 
-# A task, or some of its points.
-_Piece = tuple[_Share, list[int]]
+# A task with the places of the points that are to be run.
+_Part = tuple[_OpenTask, list[int]]
 
 
 def run_on_dask(
@@ -60,14 +63,14 @@ def run_on_dask(
     cluster: Any = None,
     workers: int | None = None,
     time_limit: float | None = None,
-) -> Iterator[Finished]:
+) -> Generator[Finished, None, None]:
     """Tasks on a dask cluster, finished ones in the order in which they finish.
 
-    A worker that dies is the scheduler's business: it runs elsewhere what that worker had. What has seen several die is
-    tried again at the end, point by point and alone, so that the guilty fail and not who waited beside them.
+    When a worker dies, the scheduler runs its tasks elsewhere. Tasks that have crashed several workers are run again at
+    the end, point by point and one at a time, so that only the point that crashes its worker is marked as failed.
 
     Arguments:
-        cluster: address of a scheduler, a dask Cluster or Client; a LocalCluster on this machine where absent.
+        cluster: address of a scheduler, a dask Cluster or Client; by default a LocalCluster on this machine.
         workers: processes of that LocalCluster.
         time_limit: seconds per point; per task for a vectorised function.
     """
@@ -78,102 +81,103 @@ def run_on_dask(
 
 
 class _Run:
-    """Tasks that are with a cluster."""
+    """A sweep that runs on a cluster."""
 
     def __init__(self, client: Any, work: Work, seed: int, time_limit: float | None) -> None:
         self.client, self.work, self.seed, self.time_limit = client, work, seed, time_limit
         self.name = f"sweep-{uuid.uuid4().hex[:12]}"
-        self.sent = _packed(work)
-        self.back: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.running: dict[Any, list[_Piece]] = {}
-        self.suspects: list[tuple[_Share, int]] = []
-        self.alone = False
-        self.handed, self.room, self.looked = 0, 1, 0.0
-        self.bundle = 1
+        self.packed = _packed(work)
+        self.returned: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.running: dict[Any, list[_Part]] = {}
+        # Points of tasks that crashed their workers, to be run one at a time at the end.
+        self.suspects: list[_Part] = []
+        self.one_at_a_time = False
+        self.submitted, self.capacity, self.bundle = 0, 1, 1
+        self.looked = 0.0
 
     def finished(self, source: Iterator[Task]) -> Iterator[Finished]:
-        """Hands tasks over as there is room, and yields them as they come back."""
+        """Submits tasks as there is capacity for them, and yields them as they come back."""
         try:
             while True:
-                self._look()
-                while len(self.running) < self.room and (some := list(islice(source, self.bundle))):
-                    shares = [_Share(task, seeds_of(task, self.seed)) for task in some]
-                    self._hand_over([(share, list(range(len(share.seeds)))) for share in shares])
+                self._look_at_cluster()
+                while len(self.running) < self.capacity and (some := list(islice(source, self.bundle))):
+                    parts = [_OpenTask(task, seeds_of(task, self.seed)) for task in some]
+                    self._submit([(part, list(range(len(part.seeds)))) for part in parts])
                 if not self.running and self.suspects:
-                    self.alone = True
-                    share, place = self.suspects.pop()
-                    self._hand_over([(share, [place])])
+                    self.one_at_a_time = True
+                    self._submit([self.suspects.pop()])
                 if not self.running:
                     return
                 try:
-                    future = self.back.get(timeout=LOOK)
+                    future = self.returned.get(timeout=LOOK)
                 except queue.Empty:
                     continue
-                for share in self._take(future):
-                    yield share.task, [share.results[place] for place in range(len(share.results))]
+                for part in self._take(future):
+                    yield part.task, [part.results[place] for place in range(len(part.results))]
         finally:
             with contextlib.suppress(Exception):  # of a cluster that is gone nothing can be cancelled
                 self.client.cancel(list(self.running), force=True)
 
-    def _hand_over(self, pieces: list[_Piece]) -> None:
-        self.handed += 1
+    def _submit(self, parts: list[_Part]) -> None:
+        self.submitted += 1
         given = [
-            ([share.task.to_run[place] for place in places], [share.seeds[place] for place in places])
-            for share, places in pieces
+            ([part.task.to_run[place] for place in places], [part.seeds[place] for place in places])
+            for part, places in parts
         ]
-        key = f"{self.name}-{self.handed}"
-        future = self.client.submit(_on_worker, self.sent, given, self.time_limit, self.name, key=key, pure=False)
-        self.running[future] = pieces
-        future.add_done_callback(self.back.put)
+        key = f"{self.name}-{self.submitted}"
+        future = self.client.submit(_on_worker, self.packed, given, self.time_limit, self.name, key=key, pure=False)
+        self.running[future] = parts
+        future.add_done_callback(self.returned.put)
 
-    def _take(self, future: Any) -> list[_Share]:
-        """What a bundle of tasks came back with: the shares that are complete by now."""
+    def _take(self, future: Any) -> list[_OpenTask]:
+        """Takes what came back; returns the tasks that are complete by now."""
         from distributed import KilledWorker
 
-        pieces = self.running.pop(future)
+        parts = self.running.pop(future)
         if future.status == "finished":
             try:
                 found, seconds = future.result()
             except Exception as error:  # it was there a moment ago: the scheduler is going
-                self._lost(error)
+                self._check_scheduler(error)
                 raise
-            self.bundle = min(max(round(BUSY * len(pieces) / max(seconds, 1e-9)), 1), LARGEST_BUNDLE, 2 * self.bundle)
-            for (share, places), results in zip(pieces, found, strict=True):
-                share.results |= dict(zip(places, results, strict=True))
+            self.bundle = min(max(round(BUSY * len(parts) / max(seconds, 1e-9)), 1), LARGEST_BUNDLE, 2 * self.bundle)
+            for (part, places), results in zip(parts, found, strict=True):
+                part.results |= dict(zip(places, results, strict=True))
         elif future.status == "error":
             error = future.exception()
             if not isinstance(error, KilledWorker):
                 raise _unusable(error, self.work) from error
-            if self.alone:
-                (share, places) = pieces[0]
-                share.results[places[0]] = PointResult({}, f"RuntimeError: the worker died every time ({error})", 0.0)
+            if self.one_at_a_time:
+                ((part, (place,)),) = parts
+                part.results[place] = PointResult({}, f"RuntimeError: the worker died every time ({error})")
             else:
-                self.suspects += [(share, place) for share, places in pieces for place in places]
+                self.suspects += [(part, [place]) for part, places in parts for place in places]
         else:  # cancelled or lost: the scheduler forgot it, or there is none any more
-            self._lost(None)
-            self._hand_over(pieces)
-        return [share for share, _ in pieces if share.complete]
+            self._check_scheduler()
+            self._submit(parts)
+        return [part for part, _ in parts if part.complete]
 
-    def _look(self) -> None:
-        """Whether the scheduler is there, and how many tasks its workers can have at once."""
+    def _look_at_cluster(self) -> None:
+        """Asks now and then how many tasks the workers can have at once."""
         if time.monotonic() - self.looked < LOOK:
             return
-        self._lost(None)
+        self._check_scheduler()
         try:
             threads = sum(self.client.nthreads().values())
         except Exception as error:
-            self._lost(error)
+            self._check_scheduler(error)
             raise
         if not threads:
             # Jobs may wait in a queue for hours, or have died at their start: a bar that stands still says why.
             inside.get()(0, 0, "the cluster has no worker; its own logs say whether its jobs wait or have died")
-        self.room = max(AHEAD * threads, 1)
+        self.capacity = max(AHEAD * threads, 1)
         self.looked = time.monotonic()
 
-    def _lost(self, cause: BaseException | None) -> None:
+    def _check_scheduler(self, cause: BaseException | None = None) -> None:
+        """Raises an error if the scheduler is gone."""
         comm = getattr(self.client, "scheduler_comm", None)
-        there = self.client.status == "running" and comm is not None and not comm.closed()
-        if not there or isinstance(cause, OSError):
+        is_there = self.client.status == "running" and comm is not None and not comm.closed()
+        if not is_there or isinstance(cause, OSError):
             raise ClusterLost(
                 f"cluster: the dask scheduler is gone ({self.client.status}); what was finished is in the store, "
                 "and the same call goes on from there"
@@ -190,8 +194,13 @@ def _packed(work: Work) -> bytes:
         raise _unusable(error, work) from error
 
 
+# On a worker: the work of the latest run, unpacked once, and the process of each thread that a time limit needs.
+_works: dict[str, Work] = {}
+_kept = threading.local()
+
+
 def _on_worker(
-    sent: bytes, given: list[tuple[list[dict[str, Any]], list[int]]], time_limit: float | None, run: str
+    packed: bytes, given: list[tuple[list[dict[str, Any]], list[int]]], time_limit: float | None, run: str
 ) -> tuple[list[list[PointResult]], float]:
     """What a worker does with a bundle of tasks: their results, and the seconds it took."""
     from distributed.protocol.pickle import loads
@@ -199,36 +208,30 @@ def _on_worker(
     began = time.perf_counter()
     if run not in _works:
         _works.clear()
-        _works[run] = loads(sent)
-    results = [_finished(_works[run], points, seeds, time_limit, run) for points, seeds in given]
+        _works[run] = loads(packed)
+    work = _works[run]
+    if time_limit is None:
+        results = [list(run_points(work, points, seeds)) for points, seeds in given]
+    else:
+        worker = _own_process(work, run)
+        results = [worker.results(points, seeds, time_limit) for points, seeds in given]
     return results, time.perf_counter() - began
 
 
-def _finished(
-    work: Work, points: list[dict[str, Any]], seeds: list[int], time_limit: float | None, run: str
-) -> list[PointResult]:
-    if time_limit is None:
-        return list(run_points(work, points, seeds))
+def _own_process(work: Work, run: str) -> Worker:
+    """The process of this thread for points that may have to be stopped."""
     if multiprocessing.current_process().daemon:
-        raise RuntimeError(DAEMON)
-    # Every thread of a worker keeps a process of its own for points that may have to be stopped.
+        raise NoChildProcessesError
     if getattr(_kept, "run", None) != run:
         if hasattr(_kept, "worker"):
-            _kept.worker.close()
+            _kept.worker.end()
         _kept.worker, _kept.run = Worker(work), run
-    job = Job(Task(0, (), tuple(points), tuple(range(len(points)))), seeds)
-    return _kept.worker.finish(job, time_limit)
-
-
-# The work of the latest run, unpacked once; the process of each thread that a time limit needs.
-_works: dict[str, Work] = {}
-_kept = threading.local()
-DAEMON = "this worker may not start processes"
+    return _kept.worker
 
 
 def _unusable(error: BaseException, work: Work) -> Exception:
     """What a cluster could not run at all, as an error of the argument that is to blame."""
-    if str(error) == DAEMON:
+    if isinstance(error, NoChildProcessesError):
         return fail(
             "time_limit",
             "workers that may not start processes",
@@ -249,9 +252,8 @@ def _connected(cluster: Any, workers: int | None) -> Iterator[Any]:
         from dask import config
         from distributed import Client, LocalCluster
     except ImportError as error:
-        raise fail(
-            "executor", "'dask', which is not installed", "pip install 'thermoformer[cluster]', or another executor"
-        ) from error
+        expected = "the extra: pip install 'thermoformer[cluster]', or another executor"
+        raise fail("executor", "'dask', which is not installed", expected) from error
     if isinstance(cluster, Client):
         yield cluster
         return
@@ -268,13 +270,12 @@ def _connected(cluster: Any, workers: int | None) -> Iterator[Any]:
     try:
         client = Client(cluster, timeout=CONNECT)
     except (OSError, TimeoutError, ValueError, TypeError) as error:
-        raise fail(
-            "cluster", f"{cluster!r} ({error})", "the address of a dask scheduler, a Cluster or a Client"
-        ) from error
+        expected = "the address of a dask scheduler, a Cluster or a Client"
+        raise fail("cluster", f"{cluster!r} ({error})", expected) from error
     try:
         yield client
     finally:
-        # A scheduler that is gone cannot say goodbye; that it was sought in vain has been said already.
+        # A scheduler that is gone does not answer; the error of that has been raised already.
         log = logging.getLogger("distributed.client")
         before = log.disabled
         log.disabled = before or client.status != "running"

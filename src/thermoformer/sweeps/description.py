@@ -1,4 +1,4 @@
-"""What a sweep is, in plain JSON: enough to notice a change, and to go on with it from its folder alone."""
+"""The description of a sweep in plain JSON: enough to notice a change, and to continue it from its folder alone."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def found_function(name: str) -> Callable[..., Any]:
 
 
 def resumable(function: Function) -> Function:
-    """Marks a function that a folder may name by itself: `Sweep.from_store` runs it without being told its name.
+    """Marks a function that `Sweep.from_store` may run because a folder names it.
 
-    Whoever can write a folder then chooses its arguments, so it must do no harm with any.
+    Whoever writes the folder chooses its arguments, so it must do no harm with any.
 
     Example:
         >>> @resumable

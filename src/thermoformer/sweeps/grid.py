@@ -26,12 +26,14 @@ class Task:
 
     Fields:
         number: which task.
+        place: which along each axis of the grid; it stays the same when axes grow.
         region: where its points are, one slice per axis of the grid.
         points: the points, parameter values by name, the last axis running fastest.
         chosen: numbers of those points that are to be run; the others are done.
     """
 
     number: int
+    place: tuple[int, ...]
     region: tuple[slice, ...]
     points: tuple[dict[str, Any], ...]
     chosen: tuple[int, ...]
@@ -56,7 +58,7 @@ class Grid:
 
     Arguments:
         axes: values by name, one axis each, in order. Numbers or strings; no value twice.
-        batch: points of a task: so many neighbours along the last axis, or along each axis that is named.
+        batch: points of a task: neighbours along the last axis, or along each axis that is named.
 
     Example:
         >>> grid = Grid({"width": [10, 100], "temperature": [0.1, 0.2, 0.3]}, batch=2)
@@ -112,14 +114,14 @@ class Grid:
         """The task of a number from 0 to tasks − 1."""
         if nonnegative_integer("number", number) >= self.tasks:
             raise fail("number", number, f"0 to {self.tasks - 1}, one of the tasks")
-        where = np.unravel_index(number, self._pieces)
+        place = tuple(int(at) for at in np.unravel_index(number, self._pieces))
         region = tuple(
-            slice(int(at) * chunk, min((int(at) + 1) * chunk, count))
-            for at, chunk, count in zip(where, self.chunks, self.shape, strict=True)
+            slice(at * chunk, min((at + 1) * chunk, count))
+            for at, chunk, count in zip(place, self.chunks, self.shape, strict=True)
         )
         parts = [values[along].tolist() for values, along in zip(self.axes.values(), region, strict=True)]
         points = tuple(dict(zip(self.names, values, strict=True)) for values in itertools.product(*parts))
-        return Task(number, region, points, tuple(range(len(points))))
+        return Task(number, place, region, points, tuple(range(len(points))))
 
     def __iter__(self) -> Iterator[Task]:
         return (self.task(number) for number in range(self.tasks))
@@ -130,7 +132,7 @@ class Grid:
 
 
 def point_seed(seed: int, point: Mapping[str, Any]) -> int:
-    """A seed that follows from the point itself, whatever the order or the company it is run in.
+    """A seed that follows from the point alone, whatever the order in which points are run.
 
     Example:
         >>> point_seed(0, {"a": 1.0, "b": 2}) == point_seed(0, {"b": 2, "a": 1.0}) != point_seed(1, {"a": 1.0, "b": 2})
@@ -151,8 +153,8 @@ def check_stored_name(argument: str, what: str, name: str) -> None:
     shown = f"{what} named {(name if len(name) <= 40 else name[:40] + '...')!r}"
     if name in RESERVED:
         raise fail(argument, shown, f"another name: the store has its own {' and '.join(RESERVED)}")
-    held = name and name.isprintable() and "/" not in name and not name.startswith(".") and name != "zarr.json"
-    if not held or len(name.encode()) > LONGEST_NAME:
+    storable = name and name.isprintable() and "/" not in name and not name.startswith(".") and name != "zarr.json"
+    if not storable or len(name.encode()) > LONGEST_NAME:
         expected = f"printable text of at most {LONGEST_NAME} bytes, without '/' and not beginning with '.'"
         raise fail(argument, shown, f"a name that a folder can have: {expected}")
 

@@ -1,4 +1,4 @@
-"""What a function is: where it is found, its text, and the values that it carries along.
+"""The identity of a function: where it is found, its text, and the values bound to it.
 
 A sweep compares these with what its folder says, so that results of different functions are never mixed.
 """
@@ -70,7 +70,7 @@ def _inspected(function: Any, read: Callable[[Any], str]) -> str:
 
 
 def bound_values(function: Callable[..., Any]) -> dict[str, dict[str, Any]]:
-    """Records of the values that a function carries along, by name and where it has them from.
+    """Records of the values that are bound to a function, by name and where it has them from.
 
     Example:
         >>> bound_values(functools.partial(round, ndigits=2))
@@ -151,7 +151,7 @@ class _Digests:
         self.finished: dict[int, tuple[str, Any]] = {}
 
     def of(self, value: Any) -> str:
-        """The hash of a value; raises an error if parts of it are hidden."""
+        """The hash of a value; raises an error if it cannot be copied."""
         if id(value) in self.finished:
             return self.finished[id(value)][0]
         if id(value) in self.open:
@@ -186,7 +186,7 @@ class _Digests:
             yield from self._state(value)
 
     def _state(self, value: Any) -> Iterator[str]:
-        """What an object would be copied from; objects with hidden state raise a TypeError."""
+        """What an object would be copied from; objects that cannot be copied raise a TypeError."""
         known = copyreg.dispatch_table.get(type(value))
         reduced = known(value) if known else value.__reduce_ex__(4)
         if isinstance(reduced, str):

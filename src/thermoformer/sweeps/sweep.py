@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ import numpy as np
 import xarray as xr
 
 from .._progress import Progress, inside, shown_progress
-from .._validation import fail, nonnegative_integer, one_of, positive_integer, positive_number, true_or_false
+from .._validation import fail, instance, nonnegative_integer, one_of, positive_integer, positive_number, true_or_false
+from .chunks import DONE, FAILED, TO_DO, StoreError
 from .cluster import run_on_dask
 from .description import (
     CHANGEABLE,
@@ -29,32 +32,10 @@ from .description import (
 )
 from .executors import Finished, run_here, run_in_processes, run_on_devices
 from .grid import Grid, Task
-from .store import DAMAGED, DONE, FAILED, TO_DO, StoreError, Survey, SweepStore
+from .store import SweepStatus, SweepStore
 from .work import Work
 
 EXECUTORS = ("local", "processes", "dask")
-
-
-@dataclass(frozen=True)
-class SweepStatus:
-    """How far a sweep is.
-
-    Fields:
-        points, done, failed: how many points there are, are done, and have failed.
-        seconds: what the finished ones took, all together.
-        damaged: points whose files are damaged or missing; the next run computes them again.
-    """
-
-    points: int
-    done: int
-    failed: int
-    seconds: float
-    damaged: int = 0
-
-    @property
-    def left(self) -> int:
-        """Points that are still to run, also again because of damage."""
-        return self.points - self.done - self.failed
 
 
 class Sweep:
@@ -62,16 +43,16 @@ class Sweep:
 
     Arguments:
         function: called as function(**point, **fixed); returns numbers, strings or arrays by name (or a Dataset), of
-            the same shapes at all points. Where it has an argument `seed`, it gets one that follows from the point.
+            the same shapes at all points. An argument `seed` gets a seed that follows from the point.
         grid: values by name.
-        store: the folder; one that holds a part of this sweep is gone on with. Values may be added at the ends of axes.
+        store: the folder; what it holds of this sweep is kept. Values may be added at the ends of axes.
         fixed: arguments that are the same at every point.
-        batch: points that are run, and written, together: so many neighbours along the last axis of the grid, or along
-            each axis that is named.
+        batch: points that are run, and written, together: neighbours along the last axis of the grid, or along each
+            axis that is named.
         vectorised: the function takes arrays, [point] for each argument, and returns arrays with such a first axis.
         axes: names of the axes of results, by name; a Dataset names its own.
         seed: where the seeds of the points derive from.
-        allow_nan: take NaN for a result; otherwise a point that returns it has failed.
+        allow_nan: accept NaN as a result; otherwise a point that returns it has failed.
 
     Example:
         >>> import tempfile
@@ -111,8 +92,8 @@ class Sweep:
         """The sweep of a folder, as it was described there.
 
         Arguments:
-            function: the function, or its name as "module:name". Where absent, the one that the folder names, if it is
-                of this library and `resumable`: a folder from elsewhere must not decide what is run.
+            function: the function, or its name as "module:name". By default the one that the folder names, if it is of
+                this library and `resumable`: a folder from elsewhere must not decide what is run.
         """
         found = SweepStore(store).description()
         if function is None:
@@ -141,20 +122,20 @@ class Sweep:
     ) -> xr.Dataset:
         """Runs what is not done yet, and returns all that is there.
 
-        Ctrl-C, or a kill, loses the tasks in flight and nothing else; the same call goes on.
+        Ctrl-C, or a kill, loses the tasks in flight and nothing else; the same call continues.
 
         Arguments:
             executor: "local" in this process, "processes" in several, "dask" on a cluster.
-            workers: how many processes; as many as cores where absent.
-            cluster: for dask: the address of a scheduler, a Cluster or a Client; where absent, a cluster of `workers`
-                processes is started on this machine.
+            workers: how many processes; by default as many as cores.
+            cluster: for dask: the address of a scheduler, a Cluster or a Client; by default a cluster of `workers`
+                processes on this machine.
             devices: for local: how many JAX devices share the work; points of a vectorised task spread over them, other
-                tasks one to each. One where absent.
+                tasks run one on each. By default one.
             time_limit: seconds that a point may take (a task, for a vectorised function); not with local.
-            only: values by name: run these alone, and leave the rest for another time.
-            retry: run points again that failed before.
-            accept_changes: go on though function, versions or fixed arguments have changed since the store was made.
-            progress: called as progress(done, total, message). Where absent, a bar in a terminal or notebook; False for
+            only: values by name: run only these points.
+            retry: run points again that have failed.
+            accept_changes: continue although function, versions or fixed arguments have changed since then.
+            progress: called as progress(done, total, message). By default a bar in a terminal or notebook; False for
                 none.
         """
         one_of("executor", executor, EXECUTORS)
@@ -168,26 +149,22 @@ class Sweep:
             wanted = np.isin(status, (TO_DO, FAILED) if retry else (TO_DO,)) & asked
             if not wanted.any():
                 return self.dataset()
-            finished = start(self._tasks(wanted))
+            counts = _Counts(
+                points=int(asked.sum()),
+                done=int(((status == DONE) & asked).sum()),
+                failed=int(((status == FAILED) & asked & ~wanted).sum()),
+            )
             record = {"began": now(), "executor": executor, "devices": []}
-            points, count = int(asked.sum()), int(((status == DONE) & asked).sum())
-            failed = int(((status == FAILED) & asked & ~wanted).sum())
-            before, began = count + failed, time.monotonic()
-            with shown_progress(progress) as report:
-                report(before, points, "starting")
-                token = inside.set(lambda done, total, message: report(count + failed, points, message))
+            with shown_progress(progress) as report, closing(start(self._tasks(wanted))) as finished:
+                report(counts.run, counts.points, "starting")
+                token = inside.set(lambda done, total, message: report(counts.run, counts.points, message))
                 try:
                     for task, results in finished:
-                        bad = self.store.write(task, results, self.axes)
+                        counts.add(len(results), self.store.write(task, results, self.axes))
                         self._note(record, {result.device for result in results})
-                        failed, count = failed + bad, count + len(results) - bad
-                        rate = (count + failed - before) / max(time.monotonic() - began, 1e-9)
-                        report(count + failed, points, _message(count, failed, rate, points))
+                        report(counts.run, counts.points, counts.message())
                 finally:
                     inside.reset(token)
-                    close = getattr(finished, "close", None)
-                    if close is not None:
-                        close()
         return self.dataset()
 
     def dataset(self) -> xr.Dataset:
@@ -195,7 +172,7 @@ class Sweep:
         return self.store.dataset()
 
     def status(self) -> SweepStatus:
-        """How far the sweep is; may be asked while it runs."""
+        """How far the sweep is, also while it runs."""
         return status_of(self.store)
 
     def errors(self) -> dict[tuple[Any, ...], str]:
@@ -204,32 +181,31 @@ class Sweep:
 
     def _executor(
         self, executor: str, workers: int | None, cluster: Any, devices: int | None, time_limit: float | None
-    ) -> Callable[[Iterator[Task]], Iterator[Finished]]:
-        """What runs tasks, once all that was said about it fits."""
+    ) -> Callable[[Iterator[Task]], Generator[Finished, None, None]]:
+        """What runs tasks. Options that an executor does not have are refused."""
+        others = f"none with executor={executor!r}"
         if time_limit is not None:
             positive_number("time_limit", time_limit)
-            if executor == "local":
-                raise fail("time_limit", time_limit, "none with executor='local': only another process can be stopped")
-        if workers is not None and executor == "local":
-            raise fail("workers", workers, "none with executor='local', which is one process")
-        if cluster is not None and executor != "dask":
-            raise fail("cluster", repr(cluster), f"none with executor={executor!r}: it is dask's")
-        if devices is not None and executor != "local":
-            raise fail("devices", devices, f"none with executor={executor!r}: every worker has its own")
+        for name, given, owners, why in (
+            ("time_limit", time_limit, ("processes", "dask"), ": only another process can be stopped"),
+            ("workers", workers, ("processes", "dask"), ", which is one process"),
+            ("cluster", cluster if cluster is None else repr(cluster), ("dask",), ": it is dask's"),
+            ("devices", devices, ("local",), ": every worker has its own"),
+        ):
+            if given is not None and executor not in owners:
+                raise fail(name, given, others + why)
+        apart = {"seed": self.seed, "workers": workers, "time_limit": time_limit}
         if executor == "dask":
-            given = {"cluster": cluster, "workers": workers, "time_limit": time_limit}
-            return lambda tasks: run_on_dask(self.work, tasks, self.seed, **given)
+            return partial(run_on_dask, self.work, cluster=cluster, **apart)
         if executor == "processes":
-            return lambda tasks: run_in_processes(self.work, tasks, self.seed, workers=workers, time_limit=time_limit)
+            return partial(run_in_processes, self.work, **apart)
         count = 1 if devices is None else _check_devices(devices)
-        if count == 1:
-            return lambda tasks: run_here(self.work, tasks, self.seed)
-        if self.work.vectorised:
-            return lambda tasks: run_here(replace(self.work, devices=count), tasks, self.seed)
-        return lambda tasks: run_on_devices(self.work, tasks, self.seed, count)
+        if count > 1 and not self.work.vectorised:
+            return partial(run_on_devices, self.work, seed=self.seed, devices=count)
+        return partial(run_here, replace(self.work, devices=count), seed=self.seed)
 
     def _asked(self, only: Mapping[str, Any] | None) -> np.ndarray:
-        """Which points are to be run, of all of the grid."""
+        """Which points of the grid are asked for."""
         asked = np.ones(self.grid.shape, bool)
         for name, values in (only or {}).items():
             if name not in self.grid.axes:
@@ -248,42 +224,35 @@ class Sweep:
                 yield task.only(chosen)
 
     def changes(self) -> list[str]:
-        """What differs from the sweep that the folder holds: nothing where it holds none, or this one."""
+        """What differs from the sweep that the folder holds; empty if it holds none, or this one."""
         if not self.store.exists():
             return []
         return list(changed_entries(self.store.description(), describe(self.work, self.grid, self.seed, self.axes)))
 
     def _open(self, accept_changes: bool) -> None:
-        """Makes the folder, or sees to it that it is the one of this sweep."""
+        """Makes the folder, or checks that it holds this sweep."""
         description = describe(self.work, self.grid, self.seed, self.axes)
         if not self.store.exists():
-            self.store.create(description, self.grid)
+            self.store.prepare(description)
             return
         found = self.store.description()
-        kept = {name: found[name] for name in ("created", "runs", "format", "arrays") if name in found}
         changed = changed_entries(found, description)
-        longer = is_longer(description["grid"], found["grid"])
         # More values along the last axis must not change what a chunk is.
-        longer = longer and self.store.grid().chunks == self.grid.chunks
+        longer = is_longer(description["grid"], found["grid"]) and self.store.grid().chunks == self.grid.chunks
         for name in IDENTITY:
             if name in changed and not (name == "grid" and longer):
-                raise StoreError(
-                    f"store: got {self.store.folder} with another {name} ({short(found.get(name))}); "
-                    f"expected {short(description[name])}, or another folder"
-                )
+                got = f"{self.store.folder} with another {name} ({short(found.get(name))})"
+                raise StoreError("store", got, f"{short(description[name])}, or another folder")
         what = {name: text for name, text in changed.items() if name in CHANGEABLE}
         if what and not accept_changes:
-            raise StoreError(
-                f"store: got {self.store.folder}, made with {', '.join(what.values())}; expected no change in "
-                f"{', '.join(what)}, another folder, or accept_changes=True"
-            )
-        if longer:
-            self.store.extend(description | kept, self.grid)
-        elif what or "bound" not in found:
-            self.store.rewrite(description | kept)
+            got = f"{self.store.folder}, made with {', '.join(what.values())}"
+            raise StoreError("store", got, f"no change in {', '.join(what)}, another folder, or accept_changes=True")
+        if what or longer or "bound" not in found:
+            found = description | {name: found[name] for name in ("created", "runs") if name in found}
+        self.store.prepare(found)
 
     def _note(self, record: dict[str, Any], devices: set[str]) -> None:
-        """Writes down on what this run ran, as soon as that is known."""
+        """Records the devices of this run as soon as they are known."""
         new = sorted(device for device in devices - set(record["devices"]) if device)
         if record["devices"] and not new:
             return
@@ -295,70 +264,35 @@ class Sweep:
 
 def status_of(store: SweepStore) -> SweepStatus:
     """How far the sweep in a folder is. Reads and verifies all of its files."""
-    return counts_of(_checked_store(store).survey())
-
-
-def counts_of(survey: Survey) -> SweepStatus:
-    """How many points are done, have failed and are damaged."""
-    done, failed, damaged = (int((survey.status == code).sum()) for code in (DONE, FAILED, DAMAGED))
-    return SweepStatus(survey.status.size, done, failed, float(np.nansum(survey.seconds)), damaged)
+    return instance("store", store, SweepStore, "a SweepStore, as SweepStore(folder) is").survey().counts
 
 
 def errors_of(store: SweepStore) -> dict[tuple[Any, ...], str]:
     """Why points of the sweep in a folder failed, by their values."""
-    return by_point(store, _checked_store(store).errors())
-
-
-def by_point(store: SweepStore, texts: Mapping[int, Mapping[int, str]]) -> dict[tuple[Any, ...], str]:
-    """Texts by the values of their point.
-
-    Arguments:
-        texts: by number of the task and of the point in it.
-    """
-    grid = store.grid()
-    found = {}
-    for number, errors in texts.items():
-        points = grid.task(number).points
-        found |= {tuple(points[at].values()): text for at, text in errors.items()}
-    return found
-
-
-def _checked_store(store: SweepStore) -> SweepStore:
-    if not isinstance(store, SweepStore):
-        raise fail("store", repr(store), "a SweepStore, as SweepStore(folder) is")
-    return store
+    return instance("store", store, SweepStore, "a SweepStore, as SweepStore(folder) is").errors()
 
 
 def _check_arguments(function: Callable[..., Any], grid: Grid, fixed: dict[str, Any]) -> bool:
-    """That the function takes what it will be given; returns whether it takes a seed."""
+    """Checks that the function takes the arguments it will be given; returns whether it takes a seed."""
     twice = sorted(set(grid.names) & set(fixed))
     if twice:
         raise fail("fixed", twice[0], "names that are not in the grid")
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some built-in functions do not tell
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return False
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name in (*grid.names, *fixed):
         if name not in parameters and not takes_any:
-            raise fail(
-                "grid" if name in grid.names else "fixed",
-                repr(name),
-                f"arguments of the function: {', '.join(parameters)}",
-            )
-    given = {*grid.names, *fixed, "seed"}
-    missing = [
-        name
-        for name, parameter in parameters.items()
-        if name not in given
-        and parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-    ]
-    if missing:
-        raise fail(
-            "grid", f"nothing for {missing[0]!r}", "a value for every argument of the function, in grid or fixed"
-        )
-    return "seed" in parameters and "seed" not in {*grid.names, *fixed}
+            where = "grid" if name in grid.names else "fixed"
+            raise fail(where, repr(name), f"arguments of the function: {', '.join(parameters)}")
+    given = {*grid.names, *fixed}
+    for name, parameter in parameters.items():
+        several = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        if name not in {*given, "seed"} and parameter.default is parameter.empty and not several:
+            expected = "a value for every argument of the function, in grid or fixed"
+            raise fail("grid", f"nothing for {name!r}", expected)
+    return "seed" in parameters and "seed" not in given
 
 
 def _check_devices(devices: int) -> int:
@@ -370,10 +304,28 @@ def _check_devices(devices: int) -> int:
     return count
 
 
-def _message(done: int, failed: int, rate: float, points: int) -> str:
-    left = (points - done - failed) / max(rate, 1e-9)
-    bad = f", {failed} failed" if failed else ""
-    return f"{done} done{bad}; {rate:.3g} points/s, {_duration(left)} left"
+class _Counts:
+    """Points of a run: all that were asked for, those that are done, and those that have failed."""
+
+    def __init__(self, points: int, done: int, failed: int) -> None:
+        self.points, self.done, self.failed = points, done, failed
+        self.before, self.began = self.run, time.monotonic()
+
+    @property
+    def run(self) -> int:
+        """Points that are done or have failed."""
+        return self.done + self.failed
+
+    def add(self, count: int, failed: int) -> None:
+        """Counts the points of a finished task."""
+        self.done, self.failed = self.done + count - failed, self.failed + failed
+
+    def message(self) -> str:
+        """The counts with the rate and the time left, for a progress bar."""
+        rate = (self.run - self.before) / max(time.monotonic() - self.began, 1e-9)
+        left = (self.points - self.run) / max(rate, 1e-9)
+        bad = f", {self.failed} failed" if self.failed else ""
+        return f"{self.done} done{bad}; {rate:.3g} points/s, {_duration(left)} left"
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What a task does, wherever it runs: calls the function at its points and sees to it that nothing escapes."""
+"""What a task does, wherever it runs: it calls the function at its points and catches its errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -53,68 +53,50 @@ class PointResult:
     """
 
     values: Mapping[str, np.ndarray]
-    error: str
-    seconds: float
+    error: str = ""
+    seconds: float = 0.0
     axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     coordinates: Mapping[str, np.ndarray] = field(default_factory=dict)
     attributes: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     device: str = ""
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What the function returned: arrays, and what it said about their axes."""
-
-    values: dict[str, np.ndarray]
-    axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    coordinates: dict[str, np.ndarray] = field(default_factory=dict)
-    attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-
 def run_points(work: Work, points: list[dict[str, Any]], seeds: list[int]) -> Iterator[PointResult]:
     """Results point by point, as they come; a vectorised function gives all at once."""
-    if not work.vectorised:
-        for point, seed in zip(points, seeds, strict=True):
-            yield _guarded(lambda point=point, seed=seed: _one(work, point, seed), work)
-        return
-    began = time.perf_counter()
-    try:
-        together = _together(work, points, seeds)
-    except Exception:
-        # One bad point must not take its neighbours with it: they are called one by one.
-        if len(points) == 1:
-            yield PointResult({}, _trace(), time.perf_counter() - began)
+    if work.vectorised and len(points) > 1:
+        began = time.perf_counter()
+        try:
+            together = _together(work, points, seeds)
+        except Exception:
+            pass  # one bad point must not take its neighbours with it: they are called one by one
+        else:
+            seconds = (time.perf_counter() - began) / len(points)
+            yield from (_checked(found, work, seconds) for found in together)
             return
-        for point, seed in zip(points, seeds, strict=True):
-            yield _guarded(lambda point=point, seed=seed: _together(work, [point], [seed])[0], work)
-        return
-    seconds = (time.perf_counter() - began) / len(points)
-    for found in together:
-        yield _checked(found, work, seconds)
+    for point, seed in zip(points, seeds, strict=True):
+        began = time.perf_counter()
+        try:
+            found = _together(work, [point], [seed])[0] if work.vectorised else _one(work, point, seed)
+        except Exception:
+            error = traceback.format_exc()[-LONGEST_ERROR:]
+            yield PointResult({}, error, time.perf_counter() - began)
+        else:
+            yield _checked(found, work, time.perf_counter() - began)
 
 
-def _guarded(call: Callable[[], _Found], work: Work) -> PointResult:
-    began = time.perf_counter()
-    try:
-        found = call()
-    except Exception:
-        return PointResult({}, _trace(), time.perf_counter() - began)
-    return _checked(found, work, time.perf_counter() - began)
-
-
-def _one(work: Work, point: Mapping[str, Any], seed: int) -> _Found:
+def _one(work: Work, point: Mapping[str, Any], seed: int) -> PointResult:
     given = {**point, **work.fixed} | ({"seed": seed} if work.seeded else {})
-    return _arrays(work.function(**given))
+    return _result(work.function(**given))
 
 
-def _together(work: Work, points: list[dict[str, Any]], seeds: list[int]) -> list[_Found]:
+def _together(work: Work, points: list[dict[str, Any]], seeds: list[int]) -> list[PointResult]:
     given: dict[str, Any] = {name: np.array([point[name] for point in points]) for name in points[0]}
     if work.seeded:
         given["seed"] = np.array(seeds)
     count = len(points)
     if work.devices > 1:
         given = _spread(given, work.devices)
-    found = _arrays(work.function(**given, **work.fixed))
+    found = _result(work.function(**given, **work.fixed))
     values = {name: array[:count] if work.devices > 1 and array.ndim else array for name, array in found.values.items()}
     for name, array in values.items():
         if array.ndim == 0 or array.shape[0] != count:
@@ -123,11 +105,11 @@ def _together(work: Work, points: list[dict[str, Any]], seeds: list[int]) -> lis
     inner = {name for named in axes.values() for name in named}
     coordinates = {name: array for name, array in found.coordinates.items() if name in inner}
     rows = ({name: array[number] for name, array in values.items()} for number in range(count))
-    return [_Found(row, axes, coordinates, found.attributes) for row in rows]
+    return [replace(found, values=row, axes=axes, coordinates=coordinates) for row in rows]
 
 
 def _spread(given: Mapping[str, np.ndarray], devices: int) -> dict[str, Any]:
-    """Arrays [point] as JAX arrays over so many local devices; the last point fills up what does not come out even."""
+    """Arrays [point] as JAX arrays over local devices; the last point is repeated until all devices have as many."""
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -136,7 +118,8 @@ def _spread(given: Mapping[str, np.ndarray], devices: int) -> dict[str, Any]:
     return {name: jax.device_put(np.pad(array, (0, missing), mode="edge"), place) for name, array in given.items()}
 
 
-def _arrays(found: Any) -> _Found:
+def _result(found: Any) -> PointResult:
+    """What the function returned, as arrays, and what it said about their axes."""
     axes, coordinates, attributes = {}, {}, {}
     if hasattr(found, "data_vars"):  # an xarray Dataset
         axes = {str(name): tuple(str(axis) for axis in variable.dims) for name, variable in found.data_vars.items()}
@@ -152,7 +135,8 @@ def _arrays(found: Any) -> _Found:
     for name, array in arrays.items():
         if array.dtype.kind not in "fiubcU":
             raise TypeError(f"{name}: returned values of type {array.dtype}; expected numbers or strings")
-    return _Found(arrays, axes, {name: _plain_text(array) for name, array in coordinates.items()}, attributes)
+    lines = {name: _plain_text(array) for name, array in coordinates.items()}
+    return PointResult(arrays, axes=axes, coordinates=lines, attributes=attributes)
 
 
 def _plain_attributes(attributes: Mapping[Any, Any]) -> dict[str, Any]:
@@ -167,19 +151,16 @@ def _plain_text(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _checked(found: _Found, work: Work, seconds: float) -> PointResult:
+def _checked(found: PointResult, work: Work, seconds: float) -> PointResult:
+    """The result with its time and device, or the error of a result that is NaN."""
     if not work.allow_nan:
         for name, array in found.values.items():
             if array.dtype.kind in "fc" and np.isnan(array).any():
                 return PointResult({}, f"ValueError: {name} is NaN (allow_nan=True takes it for a result)", seconds)
-    return PointResult(found.values, "", seconds, found.axes, found.coordinates, found.attributes, _device_name())
-
-
-def _trace() -> str:
-    return traceback.format_exc()[-LONGEST_ERROR:]
+    return replace(found, seconds=seconds, device=_device_name())
 
 
 def _device_name() -> str:
-    """What JAX runs on here; empty where nobody has asked for JAX yet, since finding out would start it."""
+    """What JAX runs on here; empty if JAX has not been imported, since asking would start it."""
     jax = sys.modules.get("jax")
     return "" if jax is None else f"{jax.local_device_count()} × {jax.devices()[0].device_kind}"

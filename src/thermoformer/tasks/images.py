@@ -21,7 +21,7 @@ from PIL import Image
 
 from .._files import open_file
 from .._validation import fail, nonnegative_integer, one_of, positive_integer
-from .files import data_file
+from .files import damaged, data_file
 
 SIZE = 32
 DRAWINGS = 20
@@ -57,7 +57,7 @@ def load_omniglot(
     """All 1623 characters of Omniglot with their 20 drawings, in the order of their names.
 
     Arguments:
-        classes: only so many of them, for a quick look; the first in the file.
+        classes: how many; the first in the files. By default all.
         progress: called as progress(characters read, characters in all, message).
     """
     wanted = None if classes is None else positive_integer("classes", classes)
@@ -78,12 +78,12 @@ def read_characters(
     file: Path, *, classes: int | None = None, progress: Callable[[int, int, str], None] | None = None
 ) -> ImageClasses:
     """The characters of one zip file in the form of Omniglot: part/alphabet/character/drawing.png."""
-    expected = "zip file of drawings"
-    with open_file(file, expected=f"a {expected}") as stream:
+    kind = "zip file of drawings"
+    with open_file(file, expected=f"a {kind}") as stream:
         try:
             archive = zipfile.ZipFile(stream)
         except Exception as error:  # damaged archives raise errors of many kinds
-            raise _damaged(file, expected, error) from error
+            raise damaged(file, error, kind) from error
         drawings: dict[str, list[str]] = {}
         for name in sorted(name for name in archive.namelist() if name.endswith(".png")):
             drawings.setdefault(name.rpartition("/")[0], []).append(name)
@@ -100,7 +100,7 @@ def read_characters(
                 try:
                     images[index, drawing] = _drawing(archive, member)
                 except Exception as error:
-                    raise _damaged(file, expected, error) from error
+                    raise damaged(file, error, kind) from error
     return ImageClasses(images, tuple(name.partition("/")[2] for name, _ in chosen))
 
 
@@ -113,7 +113,7 @@ def split_classes(
 
     Arguments:
         seed: of the deal; equal seeds give equal parts.
-        sizes: classes of each part; 1028, 172 and 423 where absent.
+        sizes: classes of each part; by default 1028, 172 and 423.
 
     Example:
         >>> import numpy as np
@@ -132,7 +132,7 @@ def split_classes(
 
 
 def load_other_images(name: str) -> ImageClasses:
-    """Classes 0 and 1 of the test images of "fashion-mnist" or "mnist", as many of each: images of another world."""
+    """Classes 0 and 1 of the test images of "fashion-mnist" or "mnist", as many of each."""
     one_of("name", name, OTHER_IMAGES)
     image_file, label_file = (data_file(f"{name}/t10k-{kind}-ubyte.gz") for kind in ("images-idx3", "labels-idx1"))
     images, labels = read_idx(image_file, axes=3), read_idx(label_file, axes=1)
@@ -148,18 +148,18 @@ def load_other_images(name: str) -> ImageClasses:
 
 def read_idx(file: Path, *, axes: int) -> np.ndarray:
     """The bytes in a gzipped idx file, the format of MNIST: a head with the sizes, then the entries."""
-    expected = f"a gzipped idx file of bytes with {axes} axes"
+    kind = f"gzipped idx file of bytes with {axes} axes"
     try:
         with gzip.open(file) as stream:
             content = stream.read(LARGEST_IDX + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise _damaged(file, expected, error) from error
+        raise damaged(file, error, kind) from error
     if len(content) > LARGEST_IDX:
-        raise fail("file", f"{file} of more than {LARGEST_IDX / 1e6:.0f} MB unpacked", expected)
+        raise fail("file", f"{file} of more than {LARGEST_IDX / 1e6:.0f} MB unpacked", f"a {kind}")
     head = 4 + 4 * axes
     # Two zeros, 8 for unsigned bytes, and the number of axes.
     if len(content) < head or content[:4] != bytes([0, 0, 8, axes]):
-        raise fail("file", f"{file}, which starts with {content[:4].hex() or 'nothing'}", expected)
+        raise fail("file", f"{file}, which starts with {content[:4].hex() or 'nothing'}", f"a {kind}")
     shape = struct.unpack(f">{axes}I", content[4:head])
     if len(content) - head != math.prod(shape):
         raise fail(
@@ -181,7 +181,3 @@ def _drawing(archive: zipfile.ZipFile, member: str) -> np.ndarray:
 
 def _resized(picture: Image.Image) -> np.ndarray:
     return np.asarray(picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
-
-
-def _damaged(file: Path, expected: str, error: Exception) -> ValueError:
-    return fail("file", f"{file}, which is damaged ({error})", f"a whole {expected.removeprefix('a ')}")

@@ -8,6 +8,7 @@ as a folder that the library transformers loads.
 from __future__ import annotations
 
 import json
+import math
 import re
 import struct
 from pathlib import Path
@@ -82,14 +83,12 @@ def read_llama(file: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         **({} if shared else {"lm_head": (tokens, width)}),
     }
     numbers = np.frombuffer(content, "<f4", offset=4 * len(_HEADER), count=(len(content) - 4 * len(_HEADER)) // 4)
-    expected = sum(int(np.prod(shape, dtype=object)) for shape in shapes.values())
+    lengths = [math.prod(shape) for shape in shapes.values()]
+    expected = sum(lengths)
     if len(numbers) != expected or len(content) % 4:
         raise fail("file", f"{file} with {len(content) - 28} bytes of weights", f"{4 * expected}, as its head says")
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])
-    found = {
-        name: numbers[end - int(np.prod(shape)) : end].reshape(shape).astype(np.float32)
-        for (name, shape), end in zip(shapes.items(), ends, strict=True)
-    }
+    parts = np.split(numbers.astype(np.float32), np.cumsum(lengths)[:-1])
+    found = {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
     weights = {"model.embed_tokens.weight": found["embed_tokens"], "model.norm.weight": found["norm"]}
     for name, stacked in found.items():
         if name in ("embed_tokens", "norm", "rotary", "lm_head"):

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .._files import open_file
+from .._files import MissingFileError, read_bytes
 from .._validation import chosen_places, fail, nonnegative_integer, one_of, positive_integer
-from .files import data_file, own_file
+from .files import damaged, data_file, own_file
 
 # A file is read as a whole; above this it is more likely the wrong one than a set of sentences.
 LARGEST_FILE = 200_000_000
@@ -146,15 +146,15 @@ def sst2(part: str = "train") -> LabelledTexts:
         return _sentiment(own[part], _lines(own[part]))
     if own:
         # A part of GLUE beside a part of the original split could repeat sentences.
-        raise FileNotFoundError(f"part: got {part!r}; expected one of {sorted(own)}, as {_SST2_FILES[part]} is missing")
+        raise MissingFileError("part", repr(part), f"one of {sorted(own)}, as {_SST2_FILES[part]} is missing")
     file = data_file("text/sst2/SST-2.zip")
     member = "SST-2/train.tsv" if part == "train" else "SST-2/dev.tsv"
     try:
         with zipfile.ZipFile(file) as archive, archive.open(member) as stream:
             content = stream.read(LARGEST_FILE)
     except Exception as error:  # damaged archives raise errors of many kinds
-        raise fail("file", f"{file}, which is damaged ({error})", f"a whole zip file with {member}") from error
-    found = _sentiment(file, _numbered(file, content))
+        raise damaged(file, error, f"zip file with {member}") from error
+    found = _sentiment(file, _lines(file, content))
     return found if part == "train" else found.subset(np.arange(part == "test", len(found), 2))
 
 
@@ -212,11 +212,13 @@ def _columns(path: str | Path, lines: list[tuple[int, str]]) -> tuple[list[str],
         fields = [field.strip() for field in line.split("\t")]
         if place == 0 and tuple(field.lower() for field in fields) in _HEADERS:
             continue
-        if len(fields) != 2 or not all(fields):
-            if len(fields) != 2:
-                wrong = "without a tab" if len(fields) == 1 else f"with {len(fields) - 1} tabs"
-            else:
-                wrong = "without a text" if fields[1] else "without a label"
+        if len(fields) == 1:
+            wrong = "without a tab"
+        elif len(fields) > 2:
+            wrong = f"with {len(fields) - 1} tabs"
+        else:
+            wrong = "" if all(fields) else "without a text" if fields[1] else "without a label"
+        if wrong:
             raise fail("path", f"{path}, line {number} {wrong}", "a text, a tab and a label on every line")
         texts.append(fields[0])
         names.append(fields[1])
@@ -225,14 +227,14 @@ def _columns(path: str | Path, lines: list[tuple[int, str]]) -> tuple[list[str],
     return texts, names
 
 
-def _lines(path: str | Path, encoding: str = "utf-8") -> list[tuple[int, str]]:
-    return _numbered(path, _content(path), encoding)
+def _lines(path: str | Path, content: bytes | None = None, encoding: str = "utf-8") -> list[tuple[int, str]]:
+    """The lines of a file that are not blank, with their numbers from 1.
 
-
-def _numbered(path: str | Path, content: bytes, encoding: str = "utf-8") -> list[tuple[int, str]]:
-    """The lines that are not blank, with their numbers from 1."""
+    Arguments:
+        content: of the file, if it has been read already.
+    """
     # Universal newlines alone: str.splitlines would also break at separators that occur inside of texts.
-    text = io.StringIO(_decoded(path, content, encoding), newline=None)
+    text = io.StringIO(_decoded(path, _content(path) if content is None else content, encoding), newline=None)
     return [(number, line.rstrip("\n")) for number, line in enumerate(text, 1) if line.strip()]
 
 
@@ -246,8 +248,4 @@ def _decoded(path: str | Path, content: bytes, encoding: str) -> str:
 
 
 def _content(path: str | Path) -> bytes:
-    with open_file(path, name="path", expected="a text file") as stream:
-        content = stream.read(LARGEST_FILE + 1)
-    if len(content) > LARGEST_FILE:
-        raise fail("path", f"{path} of more than {LARGEST_FILE / 1e6:.0f} MB", "a smaller file")
-    return content
+    return read_bytes(path, LARGEST_FILE, name="path", expected="a text file")

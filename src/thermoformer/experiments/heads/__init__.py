@@ -220,7 +220,7 @@ def check_out(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise fail("out", f"{out}, which is a file", "a folder")
     for name, mark in FILES.items():
-        refuse_foreign(out / name, mark)
+        refuse_foreign(out / name, mark=mark)
     refuse_foreign_folder(out / "pruned", PRUNED_MARK)
     refuse_foreign_folder(out / "masked", MASKED_MARK)
     if (out / "points").exists() and not (out / "points").is_dir():

@@ -67,7 +67,7 @@ def read_task(task: str | Path, file: str | Path | None = None, *, seed: int = 0
     Example:
         >>> read_task("imdb")
         Traceback (most recent call last):
-        ValueError: task: got 'imdb'; expected trec, sst2, a file that ends in .tsv (text, tab, label), or text with ...
+        thermoformer.InputError: task: got 'imdb'; expected trec, sst2, a file that ends in .tsv (text, tab, label), ...
     """
     name = str(task)
     if name == "text":

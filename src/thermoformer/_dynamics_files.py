@@ -1,23 +1,19 @@
-"""What the command line reads and shows of attention dynamics: features in, plain dictionaries and tables out."""
+"""What the command line reads and writes of attention dynamics: files of features and of orbits."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from ._files import open_file, read_netcdf, write_netcdf
-from ._plain import cell, plain
+from ._reports import settings_of
 from ._validation import check_memory, fail
-from .dynamics import Features, MeanField, Orbit, Regime, Window
+from .dynamics import Features, MeanField, Orbit, Window
 
 PAPER = "paper"
-# Rows of an orbit that are shown on a screen.
-FIRST_ROWS = 8
 # Features that are known by correlations only have no tokens to start from: they start from this value everywhere.
 _SMALL_START = 0.1
 _ZIP = b"PK"
@@ -69,44 +65,6 @@ def check_sizes(model: MeanField, *, kept: int = 0, directions: int = 0, **steps
     check_memory("context", context, 8 * _COPIES * directions * model.dimension)
 
 
-def orbit_report(model: MeanField, orbit: Orbit, transient: int) -> dict[str, Any]:
-    """Statistics of the overlaps m_o, feature by feature, their first rows, and the final window."""
-    m_o = orbit.m_o
-    return plain(
-        {
-            "settings": _settings(model),
-            "steps": len(m_o),
-            "transient": transient,
-            "features": [
-                {
-                    "feature": number + 1,
-                    "average": column.mean(),
-                    "deviation": column.std(),
-                    "lowest": column.min(),
-                    "highest": column.max(),
-                }
-                for number, column in enumerate(m_o.T)
-            ],
-            "first": m_o[:FIRST_ROWS],
-            "final_window": {"A": orbit.final_state.A, "positions": orbit.final_state.positions},
-        }
-    )
-
-
-def orbit_tables(report: dict[str, Any]) -> Iterator[Table]:
-    """The report of `orbit_report` as tables for a screen."""
-    names = ("feature", "average", "deviation", "lowest", "highest")
-    steps, transient = report["steps"], report["transient"]
-    table = Table(*names, title=f"Overlaps m_o over {steps} steps after {transient}")
-    for row in report["features"]:
-        table.add_row(*(cell(row[name]) for name in names))
-    yield table
-    first = Table("step", *(f"m_o {row['feature']}" for row in report["features"]), title="First rows")
-    for number, row in enumerate(report["first"]):
-        first.add_row(str(transient + number), *map(cell, row))
-    yield first
-
-
 def refuse_no_orbit(file: Path) -> None:
     """Refuses to write over a file that `write_orbit` did not write."""
     if not os.path.lexists(file):
@@ -123,40 +81,5 @@ def refuse_no_orbit(file: Path) -> None:
 def write_orbit(model: MeanField, orbit: Orbit, transient: int, file: Path) -> None:
     """The whole orbit as netCDF, with the settings as attributes; folders that are missing are made."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    attributes = _settings(model) | {"transient": transient}
+    attributes = settings_of(model) | {"transient": transient}
     write_netcdf(orbit.to_xarray().assign_attrs(attributes), file)
-
-
-def regime_report(model: MeanField, verdict: Regime) -> dict[str, Any]:
-    """The verdict on an orbit with its exponents; an exponent lost to rounding is none."""
-    return plain(
-        {
-            "settings": _settings(model),
-            "regime": verdict.name,
-            "period": verdict.period,
-            "reason": verdict.reason,
-            "steps": verdict.steps,
-            "verdicts": [{"steps": steps, "regime": name} for steps, name in verdict.changes],
-            "exponents": [
-                {"exponent": number + 1, "value": value, "error": error}
-                for number, (value, error) in enumerate(zip(verdict.exponents, verdict.errors, strict=True))
-            ],
-        }
-    )
-
-
-def regime_tables(report: dict[str, Any]) -> Iterator[Table]:
-    """The report of `regime_report` as tables for a screen."""
-    summary = Table("quantity", "value", title="Regime")
-    for name in ("regime", "period", "reason", "steps"):
-        summary.add_row(name, cell(report[name]))
-    yield summary
-    table = Table("exponent", "value", "error", title="Lyapunov exponents per step")
-    for row in report["exponents"]:
-        value = "lost to rounding" if row["value"] is None else cell(row["value"])
-        table.add_row(str(row["exponent"]), value, cell(row["error"]))
-    yield table
-
-
-def _settings(model: MeanField) -> dict[str, Any]:
-    return dict(model.parameters) | {"context": model.context}
