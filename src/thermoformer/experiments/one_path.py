@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from scipy.special import gammaln, k0e
 
@@ -26,6 +27,7 @@ from ..learning import Architecture, PathFeatures, Prediction, gaussian_process,
 from ..sweeps import resumable
 from .base import Study
 from .sweeping import check_fields, config_of
+from .words import with_texts
 
 APPROACHES = ("gaussian process", "saddle", "one-loop")
 QUANTITIES = ("mean", "standard deviation", "order parameter")
@@ -56,9 +58,7 @@ class OnePathConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        sizes = ("data_sets", "test_examples")
-        check_fields(self, positive=sizes, nonnegative=["seed"], ascending={"widths": "width"})
-        positive_number("temperature", self.temperature)
+        check_fields(self, above_zero=["temperature"], ascending={"widths": "width"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,12 +259,10 @@ class OnePath(Study):
         """Width by width: each is compiled anew."""
         return {"seed": config.data_sets}
 
-    def tables(self, dataset: xr.Dataset, config: OnePathConfig) -> dict[str, list[list[Any]]]:
+    def tables(self, dataset: xr.Dataset, config: OnePathConfig) -> dict[str, pd.DataFrame]:
         """Every error."""
         wide = dataset.error.to_dataset("quantity").assign(log_evidence=dataset.evidence_error)
-        frame = wide[[*QUANTITIES, "log_evidence"]].to_dataframe(dim_order=("width", "seed", "approach")).reset_index()
-        rows = [[*row[:3], *(f"{value:.6g}" for value in row[3:])] for row in frame.itertuples(index=False)]
-        return {"one_path": [["width", "data_set", "approach", *QUANTITIES, "log_evidence"], *rows]}
-
-
-one_path_data = OnePath().data
+        frame = wide.to_dataframe(dim_order=("width", "seed", "approach")).reset_index()
+        columns = [*QUANTITIES, "log_evidence"]
+        frame = frame[["width", "seed", "approach", *columns]].rename(columns={"seed": "data_set"})
+        return {"one_path": with_texts(frame, **dict.fromkeys(columns, ".6g"))}

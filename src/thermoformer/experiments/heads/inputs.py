@@ -129,7 +129,7 @@ def examples_for(
     Arguments:
         length: tokens of an example; by default 256 of plain text and up to 128 of a labelled text, and never more
             than the model reads.
-        test_examples: so many are drawn to judge by; all where absent.
+        test_examples: how many are drawn to judge by; default: all.
     """
     most = min(found for found in (positions_of(model), _limit(tokenizer), 10**9) if found)
     tokens = (

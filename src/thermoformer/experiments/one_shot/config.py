@@ -27,7 +27,7 @@ class OneShotConfig:
         seed: of all sequences and of the sampler.
         repetitions: how often the theory is computed, with the sequences of as many seeds from the first on; the
             accuracies of all give means and spreads, and everything else is that of the first.
-        network: path of a network that `save_network` wrote; the one of the package where none is given.
+        network: path of a network that `save_network` wrote; default: the one of the package.
         channels, classes, characters: of the task that the network was trained for, as in `OneShotTrainingConfig`.
         sampled_draws: draws of each chain of sampled networks at one width; 0 leaves them out.
         chains: of sampled networks.
@@ -56,14 +56,11 @@ class OneShotConfig:
     chains: int = 2
 
     def __post_init__(self) -> None:
-        sizes = ["training_examples", "validation_sequences", "test_sequences", "other_sequences", "components"]
-        sizes += ["chains", "repetitions"]
-        check_fields(self, positive=sizes, nonnegative=("seed", "sampled_draws"), ascending={"widths": "width"})
+        check_fields(self, nonnegative=["sampled_draws"], above_zero=["variance"], ascending={"widths": "width"})
         if not self.temperatures:
             raise fail("temperatures", self.temperatures, "at least one temperature, in ascending order")
         if list(self.temperatures) != sorted({positive_number("temperatures", value) for value in self.temperatures}):
             raise fail("temperatures", self.temperatures, "different numbers in ascending order")
-        positive_number("variance", self.variance)
         if self.components > self.training_examples:
             raise fail("components", self.components, f"at most {self.training_examples}, the training examples")
 
@@ -84,20 +81,10 @@ class OneShotConfig:
 
     def with_network(self, file: Path, training: OneShotTrainingConfig) -> OneShotConfig:
         """The config on a network of one's own and on the parts of the characters that it was trained with."""
-        return dataclasses.replace(
-            self,
-            network=str(file.resolve()),
-            channels=training.channels,
-            classes=training.classes,
-            characters=training.characters,
-        )
+        same = {name: getattr(training, name) for name in ("channels", "classes", "characters")}
+        return dataclasses.replace(self, network=str(file.resolve()), **same)
 
     def training_config(self) -> OneShotTrainingConfig:
         """What names the tasks; without turned characters, whose labels the theory would have to learn as well."""
-        return OneShotTrainingConfig(
-            rotations=False,
-            seed=self.seed,
-            channels=self.channels,
-            classes=self.classes,
-            characters=self.characters,
-        )
+        same = {name: getattr(self, name) for name in ("seed", "channels", "classes", "characters")}
+        return OneShotTrainingConfig(rotations=False, **same)

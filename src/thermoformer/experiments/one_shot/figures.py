@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from ... import figures
 from ...figures import styled
+from ..base import legend_below
 from ..words import fixed, width_name
 from .numbers import (
     COEFFICIENTS,
@@ -55,8 +56,7 @@ def draw_accuracy(dataset: xr.Dataset) -> Figure:
     for ax in axes[0]:
         ax.set_ylim(lowest, highest)
     axes[0, 0].set_ylabel("accuracy (%)")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    legend_below(figure, ncols=3)
     return figure
 
 
@@ -89,8 +89,7 @@ def draw_head_scores(dataset: xr.Dataset) -> Figure:
     ax.set_ylim(0, 1.08)
     ax.set_xlabel("layer.head")
     ax.set_ylabel("score of the head")
-    handles, labels = ax.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    legend_below(figure, ncols=3, loc="outside upper center")
     return figure
 
 

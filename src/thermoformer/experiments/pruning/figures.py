@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 from ... import figures
 from ...figures import styled
 from ...learning.scores import head_of
-from ..words import fixed, general
+from ..base import legend_below
+from ..words import binomial_error, fixed, general
 from .config import MEASURED, SCORES, PruningConfig
-from .numbers import SCORE_NAMES, TITLES, binomial_error, order_curves, rank_correlation, single_drops
+from .numbers import SCORE_NAMES, TITLES, order_curves, rank_correlation, single_drops
 
 _AXES = {"evidence": "log evidence lost", "gradient": "|slope of the loss|"}
 
@@ -59,6 +60,5 @@ def _panels(curves: dict[str, xr.Dataset]) -> Figure:
         ax.axhline(50, color=figures.PALETTE["grey"], linewidth=0.8, linestyle=":", zorder=0)
         ax.set_title(TITLES[part])
         ax.set_ylim(min(100 * lowest, 49) - 2, np.ceil(100 * highest) + 2)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    legend_below(figure, ncols=3)
     return figure

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ..._progress import Progress, inside
@@ -30,9 +31,8 @@ from ..markov import FOUR_PATHS, MarkovConfig, sequences_and_attention
 from ..sampled import SAMPLED, beside_theory, whole_key
 from ..sweeping import check_fields, config_of
 from ..threads import in_threads, usual_workers, within
-from ..words import duration, fixed, spread
+from ..words import duration, fixed, spread, with_texts
 from .kinds import (
-    APPROACHES,
     EXACT_KINDS,
     INPUT_NORM,
     KINDS,
@@ -89,9 +89,7 @@ class ResidualsConfig:
     chains: int = 2
 
     def __post_init__(self) -> None:
-        draws = ("exact_draws", "sampled_draws", "inside_draws", "inside_warmup")
-        sizes = ("seeds", "test_examples", "chains", *draws)
-        check_fields(self, positive=sizes, above_zero=("temperature", "variance"), ascending={"widths": "width"})
+        check_fields(self, above_zero=("temperature", "variance"), ascending={"widths": "width"})
         self.task().task(FOUR_PATHS)  # they have the other checks
 
     @classmethod
@@ -287,19 +285,18 @@ class Residuals(Study):
             "head_scores": drawn.draw_head_scores(dataset),
         }
 
-    def tables(self, dataset: xr.Dataset, config: ResidualsConfig) -> dict[str, list[list[Any]]]:
+    def tables(self, dataset: xr.Dataset, config: ResidualsConfig) -> dict[str, pd.DataFrame]:
         """Accuracy and distances of every kind and approach, means over seeds."""
-        names = [f"{part}_{slug(quantity)}_percent" for quantity in QUANTITIES for part in ("distance", "noise")]
-        rows: list[list[Any]] = [["width", "kind", "approach", "seeds", "accuracy_percent", "spread_percent", *names]]
-        for width, kind, approach in itertools.product(dataset.width.values, KINDS, APPROACHES):
-            at = 100 * dataset[["accuracy", "distance", "noise"]].sel(width=width, kind=kind, approach=approach)
-            deviation = float(at.accuracy.std(ddof=1)) if at.sizes["seed"] > 1 else 0.0
-            row = [width, kind, approach, at.sizes["seed"], f"{float(at.accuracy.mean()):.2f}", f"{deviation:.2f}"]
-            for quantity in QUANTITIES:
-                parts = (float(at[part].sel(quantity=quantity).mean()) for part in ("distance", "noise"))
-                row += ["" if np.isnan(part) else f"{part:.3f}" for part in parts]
-            rows.append(row)
-        return {"residuals": rows}
+        means = 100 * dataset[["accuracy", "distance", "noise"]].mean("seed")
+        deviation = 100 * dataset.accuracy.std("seed", ddof=min(1, dataset.sizes["seed"] - 1))
+        found = {"accuracy_percent": means.accuracy, "spread_percent": deviation}
+        forms = dict.fromkeys(found, ".2f")
+        for quantity, part in itertools.product(QUANTITIES, ("distance", "noise")):
+            found[f"{part}_{slug(quantity)}_percent"] = means[part].sel(quantity=quantity, drop=True)
+            forms[f"{part}_{slug(quantity)}_percent"] = ".3f"
+        frame = xr.Dataset(found).to_dataframe(dim_order=("width", "kind", "approach")).reset_index()
+        frame.insert(3, "seeds", dataset.sizes["seed"])
+        return {"residuals": with_texts(frame, **forms)}
 
     def values(self, dataset: xr.Dataset, config: ResidualsConfig) -> dict[str, Any]:
         """Distances, accuracies, paths and how far to trust the samplers."""
@@ -371,4 +368,3 @@ def _short(number: Any) -> str:
 
 
 STUDY = Residuals()
-run_residuals, residuals_data = STUDY.run, STUDY.data

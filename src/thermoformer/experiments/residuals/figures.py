@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
@@ -12,11 +11,11 @@ from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 from ... import figures
 from ...figures import PALETTE, styled
 from ...figures.groups import grouped_points
+from ..base import legend_below
 from .kinds import EXACT_KINDS, HEADS, KINDS, QUANTITIES, slug
 
 LABELS = {"theory": "theory", "exact": "exact finite width", "sampled": "sampled networks"}
 _BROKEN = {kind: kind.replace(", ", ",\n") for kind in KINDS}
-_BELOW = {"loc": "outside lower center", "frameon": False}
 
 
 @styled
@@ -30,7 +29,7 @@ def draw_accuracy(dataset: xr.Dataset) -> Figure:
         grouped_points(values, list(_BROKEN.values()), ax, legend=False)
         ax.set_ylabel("test accuracy (%)")
         ax.set_title(f"N = {width}")
-    _legend(figure, axes[0, 0], 3)
+    legend_below(figure, ncols=3)
     return figure
 
 
@@ -58,7 +57,8 @@ def draw_distances(dataset: xr.Dataset) -> Figure:
             ax.yaxis.set_minor_locator(NullLocator())
     handles, labels = axes[0, 0].get_legend_handles_labels()
     floor = Patch(color=PALETTE["grey"], alpha=0.35, linewidth=0)
-    figure.legend([*handles, floor], [*labels, "Monte-Carlo noise"], ncols=3, **_BELOW)
+    places = {"loc": "outside lower center", "ncols": 3, "frameon": False}
+    figure.legend([*handles, floor], [*labels, "Monte-Carlo noise"], **places)
     return figure
 
 
@@ -82,9 +82,7 @@ def draw_predictions(dataset: xr.Dataset) -> Figure:
         ax.set_xlabel("mean, sampled networks")
         if number == 0:
             ax.set_ylabel("mean, theory")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    legend = figure.legend(handles, labels, ncols=2, markerscale=3, **_BELOW)
-    for handle in legend.legend_handles:
+    for handle in legend_below(figure, markerscale=3).legend_handles:
         if handle is not None:
             handle.set_alpha(1.0)
     return figure
@@ -121,13 +119,8 @@ def draw_head_scores(dataset: xr.Dataset) -> Figure:
     ax.set_ylim(0, 1.05)
     ax.set_ylabel("head score")
     ax.set_title(f"N = {dataset.width.values[0]}")
-    _legend(figure, ax, 3)
+    legend_below(figure, ncols=3)
     return figure
-
-
-def _legend(figure: Figure, ax: Axes, columns: int) -> None:
-    handles, labels = ax.get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=columns, **_BELOW)
 
 
 def _by_kind(values: xr.DataArray) -> np.ndarray:
