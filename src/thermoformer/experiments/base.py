@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import json
 import math
@@ -75,8 +76,15 @@ class Study:
         return found
 
     def figures(self, dataset: xr.Dataset, config: Any) -> Mapping[str, Figure]:
-        """Figures by name. Matplotlib is slow to import: import it, or a module that draws, in here."""
-        return {}
+        """Figures by name: by default, what each function `draw_NAME` of the module `figures` beside the study draws.
+
+        A function gets the Dataset and the config, and returns None if there is nothing to draw. Matplotlib is slow to
+        import: it is imported when something is drawn.
+        """
+        module = importlib.import_module(".figures", type(self).__module__)
+        functions = {name: value for name, value in vars(module).items() if name.startswith("draw_")}
+        drawn = {name.removeprefix("draw_"): draw(dataset, config) for name, draw in functions.items()}
+        return {name: figure for name, figure in drawn.items() if figure is not None}
 
     def tables(self, dataset: xr.Dataset, config: Any) -> Mapping[str, DataFrame]:
         """Tables by the names of their CSV files."""

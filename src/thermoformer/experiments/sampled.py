@@ -62,15 +62,6 @@ def beside_theory(
         solution: the theory for these features and labels.
         exact_draws, sampled_draws: draws per chain of order parameters and of networks (Gibbs); none leaves them out.
         progress: called as progress(done, total, message).
-
-    Example:
-        >>> from thermoformer.learning import Architecture, solve
-        >>> xi = np.random.default_rng(0).normal(size=(30, 2, 4))
-        >>> feats, y = PathFeatures.from_attentioned_inputs(xi), np.sign(xi[:, 0, 0])
-        >>> theory = solve(Architecture((2,), 5), feats[:20], y[:20], temperature=0.1)
-        >>> given = {"key": 0, "exact_draws": None, "sampled_draws": None, "chains": 2}
-        >>> list(beside_theory(theory, feats[:20], y[:20], feats[20:], y[20:], **given).results)
-        ['saddle']
     """
     prediction = solution.predict(test_features)
     draws = {EXACT: exact_draws, SAMPLED: sampled_draws}
@@ -116,12 +107,7 @@ def side_by_side(parts: Sequence[xr.Dataset], axis: Any) -> xr.Dataset:
 
 
 def whole_key(*numbers: int) -> int:
-    """One seed for a sampler from several whole numbers.
-
-    Example:
-        >>> whole_key(0, 1) == whole_key(0, 1), whole_key(0, 1) == whole_key(1, 0)
-        (True, False)
-    """
+    """One seed for a sampler from several whole numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 

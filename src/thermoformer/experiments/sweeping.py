@@ -30,30 +30,12 @@ def record_of(config: Any, **same: Any) -> dict[str, Any]:
 
     Arguments:
         same: fields that do not change the numbers of any point, with the values they shall have in every record.
-
-    Example:
-        >>> from dataclasses import dataclass
-        >>> @dataclass(frozen=True)
-        ... class Config:
-        ...     widths: tuple[int, ...] = (1, 2)
-        ...     seeds: int = 5
-        >>> record_of(Config(), seeds=1)
-        {'widths': [1, 2], 'seeds': 1}
     """
     return json.loads(json.dumps(dataclasses.asdict(dataclasses.replace(config, **same))))
 
 
 def config_of(kind: type[Config], record: Mapping[str, Any]) -> Config:
-    """The config that `record_of` was given; lists become the tuples that they were.
-
-    Example:
-        >>> from dataclasses import dataclass
-        >>> @dataclass(frozen=True)
-        ... class Config:
-        ...     widths: tuple[int, ...] = ()
-        >>> config_of(Config, {"widths": [1, 2]})
-        Config(widths=(1, 2))
-    """
+    """The config that `record_of` was given; lists become the tuples that they were."""
     return kind(**{name: _with_tuples(value) for name, value in record.items()})
 
 
@@ -78,7 +60,7 @@ def check_fields(
         nonnegative: fields that are whole numbers from 0 on.
         above_zero: fields that are numbers above 0.
         shares: fields that are numbers from 0 to 1.
-        ascending: fields that are whole numbers from 1 on in ascending order, each with what an entry is called.
+        ascending: fields that are numbers above 0 in ascending order, each with what an entry is called.
 
     Example:
         >>> from dataclasses import dataclass
@@ -109,7 +91,8 @@ def check_fields(
         elif kind == tuple[float, float] and not (np.isfinite(value).all() and value[0] < value[1]):
             raise fail(name, value, "a lower and a higher number")
         elif ascending and name in ascending:
-            if not value or list(value) != sorted({positive_integer(name, entry) for entry in value}):
+            check = positive_integer if kind == tuple[int, ...] else positive_number
+            if not value or list(value) != sorted({check(name, entry) for entry in value}):
                 raise fail(name, value, f"at least one {ascending[name]}, in ascending order")
 
 

@@ -38,10 +38,6 @@ class FiniteSizeConfig:
         beta, gamma, epsilon: parameters of the network.
         steps: tokens after the first that are compared.
         fit_from: the power of N is fitted from this N on: at 99 000 √N |Δm| is still some per cent above its limit.
-
-    Example:
-        >>> FiniteSizeConfig().bits[:3]
-        (99, 990, 9900)
     """
 
     bits: tuple[int, ...] = tuple(99 * 10**power for power in range(10))
@@ -113,13 +109,7 @@ def distances(config: FiniteSizeConfig, bits: int, form: str) -> np.ndarray:
 
 
 def fitted_power(bits: np.ndarray, error: np.ndarray, standard_error: np.ndarray) -> tuple[float, float, float]:
-    """The power of N by weighted least squares on logarithms: slope, its standard error, χ² per degree of freedom.
-
-    Example:
-        >>> slope, _, _ = fitted_power(np.array([1e2, 1e4, 1e6]), np.array([0.1, 0.01, 0.001]), np.full(3, 1e-5))
-        >>> round(slope, 6)
-        -0.5
-    """
+    """The power of N by weighted least squares on logarithms: slope, its standard error, χ² per degree of freedom."""
     x, y, weight = np.log(bits), np.log(error), error / standard_error
     line, covariance = np.polyfit(x, y, 1, w=weight, cov="unscaled")
     rest = weight * (y - np.polyval(line, x))

@@ -62,11 +62,6 @@ _MEANING = {
     "magnitude": "norm of the head's values times its output weights",
     "ablation": "loss gained without the head",
 }
-_GOALS = {
-    "probe": "accuracy of a linear probe on its features, which learns from the examples that heads were scored with",
-    "classifier": "accuracy of its own head for classes",
-    "language": "perplexity on the end of the text, which heads were not scored with",
-}
 
 
 def run_heads(
@@ -265,7 +260,6 @@ def write_page(
         "record": record,
         "name": Path(record["model"]).name or record["model"],
         "label": label,
-        "goal": _GOALS[record["goal"]],
         "before_and_after": before_and_after(record),
         "curves": curves,
     }

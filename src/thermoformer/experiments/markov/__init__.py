@@ -233,17 +233,6 @@ class Markov(Study):
             order.attrs["long_name"] = "order parameter U between attention paths"
         return dataset
 
-    def figures(self, dataset: xr.Dataset, config: MarkovConfig) -> dict[str, Any]:
-        """Accuracy against width, order parameters, and what the kernel has to do with the labels."""
-        from . import figures as drawn
-
-        return {
-            "accuracy": drawn.draw_accuracy(dataset, config),
-            "order_parameters": drawn.draw_order_parameters(dataset, config),
-            "label_overlap": drawn.draw_label_overlap(dataset, config),
-            "kernels": drawn.draw_kernels(dataset, config),
-        }
-
     def tables(self, dataset: xr.Dataset, config: MarkovConfig) -> dict[str, pd.DataFrame]:
         """Every accuracy with its published counterpart."""
         return {"accuracy": published.accuracy_table(published.compare(dataset, config))}

@@ -72,10 +72,6 @@ class MarkovConfig:
             all).
         sampled_draws, sampled_up_to: the same for sampled networks, whose cost grows with the width.
         chains: chains of every sampler.
-
-    Example:
-        >>> MarkovConfig(seeds=2).widths
-        (10, 30, 50, 100, 300, 500, 1000)
     """
 
     seeds: int = 10

@@ -145,18 +145,6 @@ class OneShot(Study):
         dataset.width.attrs["long_name"] = "width N; infinite: Gaussian process"
         return dataset.assign_attrs(layers=list(arch.heads))
 
-    def figures(self, dataset: xr.Dataset, config: OneShotConfig) -> dict[str, Any]:
-        """Accuracies, order parameters and their correlations, head scores, and overlaps with the labels."""
-        from . import figures as drawn
-
-        return {
-            "accuracy": drawn.draw_accuracy(dataset),
-            "order_parameters": drawn.draw_order_parameters(dataset),
-            "correlation": drawn.draw_correlation(dataset),
-            "head_scores": drawn.draw_head_scores(dataset),
-            "label_overlap": drawn.draw_label_overlap(dataset),
-        }
-
     def tables(self, dataset: xr.Dataset, config: OneShotConfig) -> dict[str, pd.DataFrame]:
         """Accuracies at every point, and scores of heads."""
         return {"accuracy": numbers.accuracy_table(dataset), "head_scores": numbers.score_table(dataset)}

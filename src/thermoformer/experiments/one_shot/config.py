@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..._validation import fail, positive_number
+from ..._validation import fail
 from ..sweeping import check_fields
 from .training import OneShotTrainingConfig
 
@@ -31,10 +31,6 @@ class OneShotConfig:
         channels, classes, characters: of the task that the network was trained for, as in `OneShotTrainingConfig`.
         sampled_draws: draws of each chain of sampled networks at one width; 0 leaves them out.
         chains: of sampled networks.
-
-    Example:
-        >>> OneShotConfig(widths=(10, 100)).training_examples
-        600
     """
 
     training_examples: int = 600
@@ -56,11 +52,8 @@ class OneShotConfig:
     chains: int = 2
 
     def __post_init__(self) -> None:
-        check_fields(self, nonnegative=["sampled_draws"], above_zero=["variance"], ascending={"widths": "width"})
-        if not self.temperatures:
-            raise fail("temperatures", self.temperatures, "at least one temperature, in ascending order")
-        if list(self.temperatures) != sorted({positive_number("temperatures", value) for value in self.temperatures}):
-            raise fail("temperatures", self.temperatures, "different numbers in ascending order")
+        ascending = {"widths": "width", "temperatures": "temperature"}
+        check_fields(self, nonnegative=["sampled_draws"], above_zero=["variance"], ascending=ascending)
         if self.components > self.training_examples:
             raise fail("components", self.components, f"at most {self.training_examples}, the training examples")
 

@@ -63,10 +63,6 @@ def order_chance(
         first, second: U [path, path].
         heads: how many heads each layer has.
         ranks, diagonal: as in `order_correlation`.
-
-    Example:
-        >>> order_chance(np.diag([1.0, 2.0, 3.0, 4.0]), np.diag([1.0, 2.0, 3.0, 4.0]), (2, 2))
-        0.25
     """
     return _chance(_correlations_in_orders(first, second, _orders(heads), ranks=ranks, diagonal=diagonal))
 

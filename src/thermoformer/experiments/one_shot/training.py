@@ -50,10 +50,6 @@ class OneShotTrainingConfig:
         classes: characters for training, validation and test.
         characters: how many characters are read; all where none is given.
         validation_sequences, test_sequences: how many of each; the second also for images of other data sets.
-
-    Example:
-        >>> OneShotTrainingConfig(heads=(8, 8), key_size=64).architecture().paths
-        64
     """
 
     heads: tuple[int, ...] = (4, 4)

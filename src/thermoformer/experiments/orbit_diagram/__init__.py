@@ -63,10 +63,6 @@ class OrbitDiagramConfig:
         longest_period: the most steps after which a return is sought.
 
     All orbits begin at the final window of the one at the highest β, which begins from a token.
-
-    Example:
-        >>> OrbitDiagramConfig().betas[-1].item(), OrbitDiagramConfig.zoom().betas[0].item()
-        (3.0, 1.24)
     """
 
     between: tuple[float, float] = WHOLE

@@ -31,10 +31,6 @@ class PhaseDiagramConfig:
         steps, transient: steps that count at every point, and steps before.
         exponents: how many leading exponents.
         longest_period: returns are sought up to so many steps.
-
-    Example:
-        >>> PhaseDiagramConfig().grid["gamma"][[0, -1]].tolist()
-        [20.0, 420.0]
     """
 
     betas: tuple[float, float] = (1.0, 3.0)

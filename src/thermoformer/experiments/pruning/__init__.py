@@ -149,14 +149,6 @@ class Pruning(Study):
         whole = xr.merge(parts, combine_attrs="drop", join="exact")
         return whole.assign_attrs(scores.attrs, heads=list(inputs.network.arch.heads))
 
-    def figures(self, dataset: xr.Dataset, config: PruningConfig) -> dict[str, Any]:
-        """Scores against what is lost, and accuracies as heads go."""
-        from . import figures as drawn
-
-        found = {"scores": drawn.draw_scores(dataset, config), "curves": drawn.draw_curves(dataset, config)}
-        tuned = dataset.finetuned_accuracy.notnull().any()
-        return found | ({"finetuned": drawn.draw_finetuned(dataset, config)} if tuned else {})
-
     def tables(self, dataset: xr.Dataset, config: PruningConfig) -> dict[str, pd.DataFrame]:
         """Heads one by one, and all curves."""
         return {"heads": numbers.head_table(dataset, config), "curves": numbers.curve_table(dataset, config)}

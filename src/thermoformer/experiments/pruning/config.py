@@ -44,10 +44,6 @@ class PruningConfig:
             in each, and Adam's rate, which falls to 0.
         finetuned_sequences: what fine-tuned networks are measured on, of test characters and of each other data set.
         channels, characters, classes: of the images, as in `OneShotTrainingConfig`.
-
-    Example:
-        >>> PruningConfig.quick().training_sequences
-        200
     """
 
     network: str | None = None

@@ -42,8 +42,10 @@ def draw_curves(dataset: xr.Dataset, config: PruningConfig) -> Figure:
 
 
 @styled
-def draw_finetuned(dataset: xr.Dataset, config: PruningConfig) -> Figure:
+def draw_finetuned(dataset: xr.Dataset, config: PruningConfig) -> Figure | None:
     """Accuracy as heads go, every network fine-tuned, on each part."""
+    if dataset.finetuned_accuracy.isnull().all():
+        return None
     curves = {
         part: order_curves(dataset, part, config.finetuned_sequences, finetuned=config.finetuned_random)
         for part in MEASURED

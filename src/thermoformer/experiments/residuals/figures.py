@@ -12,6 +12,7 @@ from ... import figures
 from ...figures import PALETTE, styled
 from ...figures.groups import grouped_points
 from ..base import legend_below
+from . import ResidualsConfig
 from .kinds import EXACT_KINDS, HEADS, KINDS, QUANTITIES, slug
 
 LABELS = {"theory": "theory", "exact": "exact finite width", "sampled": "sampled networks"}
@@ -19,7 +20,7 @@ _BROKEN = {kind: kind.replace(", ", ",\n") for kind in KINDS}
 
 
 @styled
-def draw_accuracy(dataset: xr.Dataset) -> Figure:
+def draw_accuracy(dataset: xr.Dataset, config: ResidualsConfig) -> Figure:
     """Test accuracy of every kind of network, one panel per width."""
     widths = dataset.width.values
     figure, axes = figures.figure_grid(1, len(widths), size=(5.8, 4.0))
@@ -34,7 +35,7 @@ def draw_accuracy(dataset: xr.Dataset) -> Figure:
 
 
 @styled
-def draw_distances(dataset: xr.Dataset) -> Figure:
+def draw_distances(dataset: xr.Dataset, config: ResidualsConfig) -> Figure:
     """Distance of theory and exact posterior from sampled networks, a row per width and a panel per quantity."""
     widths = dataset.width.values
     figure, axes = figures.figure_grid(len(widths), len(QUANTITIES), size=(5.6, 3.9))
@@ -63,7 +64,7 @@ def draw_distances(dataset: xr.Dataset) -> Figure:
 
 
 @styled
-def draw_predictions(dataset: xr.Dataset) -> Figure:
+def draw_predictions(dataset: xr.Dataset, config: ResidualsConfig) -> Figure:
     """The mean predictor of the theory against that of sampled networks for each test sequence, first seed."""
     first = dataset.isel(seed=0, width=0)
     figure, axes = figures.figure_grid(1, len(KINDS), size=(3.3, 3.5))
@@ -89,7 +90,7 @@ def draw_predictions(dataset: xr.Dataset) -> Figure:
 
 
 @styled
-def draw_order_parameters(dataset: xr.Dataset) -> Figure:
+def draw_order_parameters(dataset: xr.Dataset, config: ResidualsConfig) -> Figure:
     """U of the theory at the smallest width for the kinds inside the theory, mean over seeds."""
     figure, axes = figures.figure_grid(1, len(EXACT_KINDS), size=(5.0, 4.4))
     orders = {
@@ -109,7 +110,7 @@ def draw_order_parameters(dataset: xr.Dataset) -> Figure:
 
 
 @styled
-def draw_head_scores(dataset: xr.Dataset) -> Figure:
+def draw_head_scores(dataset: xr.Dataset, config: ResidualsConfig) -> Figure:
     """Head scores from the theory's U at the smallest width, kinds side by side."""
     figure, axes = figures.figure_grid(1, 1, size=(6.4, 4.0))
     scores = dataset.head_score.isel(width=0).sel(approach="theory")

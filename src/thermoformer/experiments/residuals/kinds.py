@@ -45,12 +45,7 @@ _NOTHING = {"mixed": np.nan, "note": "", "r_hat": np.nan, "effective": np.nan, "
 
 
 def slug(kind: str) -> str:
-    """A kind's name in names of variables and files.
-
-    Example:
-        >>> slug("skips, input norm")
-        'skips_input_norm'
-    """
+    """A kind's name in names of variables and files."""
     return kind.replace(",", "").replace(" ", "_")
 
 

@@ -48,10 +48,6 @@ class TrajectoriesConfig:
         confirm: steps that an orbit is continued for at most if the verdict is chaos or undecided: it may be a
             supertransient.
         windows: the number of successive windows at the start β that are starts too, to see other attractors.
-
-    Example:
-        >>> TrajectoriesConfig().betas
-        (1.255, 1.26405, 1.266, 1.27, 1.28, 1.4)
     """
 
     betas: tuple[float, ...] = (1.255, 1.26405, 1.266, 1.27, 1.28, 1.4)
@@ -164,7 +160,8 @@ class Trajectories(Study):
         columns = ["beta", "regime", "period", "dimension", "exponent", "value", "error", "steps", "verdicts"]
         chosen = dataset[["regime", "period", "dimension", *names, "verdicts"]].rename(names)
         frame = chosen.to_dataframe(dim_order=("beta", "exponent")).reset_index()[columns]
-        return {"trajectories": with_texts(frame, beta="g", dimension=".6g", value=".8g", error=".3g")}
+        table = with_texts(frame, beta="g", dimension=".6g", value=".8g", error=".3g")
+        return {"trajectories": table.replace({"error": {"": "nan"}})}
 
     def values(self, dataset: xr.Dataset, config: TrajectoriesConfig) -> dict[str, Any]:
         """Rows of regimes and of other starts, and which orbits were followed further."""

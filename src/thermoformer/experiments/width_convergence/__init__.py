@@ -56,10 +56,6 @@ class WidthConvergenceConfig:
         draws, wide_draws: draws per chain of the exact posterior at widths up to 30, and over, where each costs more.
         network_draws: draws per chain of networks, which are noisier draws.
         one_path: the settings of the other part.
-
-    Example:
-        >>> WidthConvergenceConfig(seeds=2).widths
-        (4, 10, 30, 100, 300, 1000)
     """
 
     seeds: int = 5
@@ -106,16 +102,8 @@ class WidthConvergenceConfig:
 
     def task(self, width: int) -> MarkovConfig:
         """The hidden-Markov task with as many training sequences as the width."""
-        return MarkovConfig(
-            seed=self.seed,
-            widths=(width,),
-            training_examples=width,
-            test_examples=self.test_examples,
-            components=1,
-            tokens=self.tokens,
-            feature_width=self.feature_width,
-            variants=(FOUR_PATHS,),
-        )
+        same = {name: getattr(self, name) for name in ("seed", "test_examples", "tokens", "feature_width")}
+        return MarkovConfig(widths=(width,), training_examples=width, components=1, variants=(FOUR_PATHS,), **same)
 
 
 @resumable
@@ -187,10 +175,6 @@ def width_within(widths: np.ndarray, errors: np.ndarray, level: float = LEVEL) -
 
     Arguments:
         widths, errors: [width], ascending; nan counts as over the level.
-
-    Example:
-        >>> width_within([10, 1000], [0.1, 0.001], level=0.01)
-        100.0
     """
     widths, errors = np.asarray(widths, float), np.asarray(errors, float)
     over = np.flatnonzero(~(errors <= level))
