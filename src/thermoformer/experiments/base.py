@@ -110,7 +110,7 @@ class Study:
         """The numbers of the experiment, as its `Study` describes them.
 
         Arguments:
-            folder: where the sweep is kept and gone on with; by default nowhere.
+            folder: where the sweep is kept and continued; default: nowhere.
             executor: where points run.
             progress: called as progress(done, total, message).
         """

@@ -20,7 +20,7 @@ class Executor:
 
     Fields:
         name: "local", "processes" or "dask".
-        workers: how many processes; by default as many as cores.
+        workers: how many processes; default: one per core.
         cluster: address of a dask scheduler.
     """
 
@@ -34,7 +34,7 @@ HERE = Executor()
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment as the list shows it: its `Study` is imported when it is asked for.
+    """An experiment as the list shows it; its `Study` is imported on first use.
 
     Fields:
         name: what it is called on the command line.

@@ -33,7 +33,7 @@ class OnePathConfig:
     Arguments:
         widths: N, with P = N training examples.
         data_sets: how many independent data sets at each width.
-        seed: data set i at width N follows from (seed, i, N), whatever else is run.
+        seed: data set i at width N follows from (seed, i, N).
     """
 
     widths: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256, 512, 1024)

@@ -73,12 +73,19 @@ def table(
     )
 
 
-def render(template: str, values: Mapping[str, Any], images: Mapping[str, Path] | None = None) -> str:
+def render(
+    template: str,
+    values: Mapping[str, Any],
+    images: Mapping[str, Path] | None = None,
+    *,
+    refresh: float | None = None,
+) -> str:
     """The page of a template as HTML.
 
     Arguments:
         values: what the template inserts, by name.
         images: PNG or SVG files by the names that `figure` has for them; they are put into the page itself.
+        refresh: seconds after which a browser loads the page again; by default never.
 
     Example:
         >>> page = render("# Title\\n\\n{{ lead }}", {"lead": "P < N"})
@@ -108,16 +115,21 @@ def render(template: str, values: Mapping[str, Any], images: Mapping[str, Path] 
     title = unescape(re.sub("<[^>]*>", "", body.partition("</h1>")[0]))
     parts = {"style": (_HERE / "page.css").read_text(), "body": body, "footer": markdown.renderInline(footer.strip())}
     whole = Environment(autoescape=True, keep_trailing_newline=True).from_string((_HERE / "page.html").read_text())
-    return whole.render(title=title, **{name: Markup(part) for name, part in parts.items()})
+    return whole.render(title=title, refresh=refresh, **{name: Markup(part) for name, part in parts.items()})
 
 
 def write_page(
-    file: str | Path, template: str | Path, values: Mapping[str, Any], images: Mapping[str, Path] | None = None
+    file: str | Path,
+    template: str | Path,
+    values: Mapping[str, Any],
+    images: Mapping[str, Path] | None = None,
+    *,
+    refresh: float | None = None,
 ) -> Path:
     """Writes the page of a template file and returns its path; arguments as in `render`."""
     file, text = Path(file), Path(template).read_text(encoding="utf-8")
     file.parent.mkdir(parents=True, exist_ok=True)
-    return write_safely(file, render(text, values, images))
+    return write_safely(file, render(text, values, images, refresh=refresh))
 
 
 def _text(cell: Any) -> str:

@@ -133,7 +133,7 @@ class FiniteSize(Study):
     """How far networks are from the mean field: a sweep over N, both forms at every point.
 
     Its Dataset [form, bits] has the `distance` of every copy, `error`, its mean over copies, `standard_error`, and
-    `by_step`, the root-mean-square over copies at every step. What was not asked for is nan.
+    `by_step`, the root-mean-square over copies at every step. What was not run is nan.
     """
 
     name, title, config, point = "finite_size", "Finite size", FiniteSizeConfig, finite_size_point

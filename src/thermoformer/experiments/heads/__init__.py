@@ -40,7 +40,7 @@ from .inputs import check_device, examples_for, load_model, quiet, read_task
 if TYPE_CHECKING:
     import xarray as xr
 
-# Shares of the heads that are removed in a comparison, besides the one asked for.
+# Shares of the heads that are removed in a comparison, besides the requested one.
 FRACTIONS = (0.25, 0.5, 0.75)
 # Examples that heads are scored with by default; a sequence has a target in each of its tokens.
 TEXTS, SEQUENCES = 1000, 64
@@ -225,13 +225,13 @@ def check_out(out: Path) -> None:
 
 
 def fractions_of(share: float, heads: int) -> list[float]:
-    """The shares that a comparison removes: the usual ones and the one asked for, each of another count of heads.
+    """The shares that a comparison removes: the usual ones and the requested one, each of another count of heads.
 
     Example:
         >>> fractions_of(0.5, 72), fractions_of(0.4, 5)
         ([0.25, 0.5, 0.75], [0.25, 0.4, 0.75])
     """
-    # The one asked for comes last, so that it stays where two are of one count.
+    # The requested one comes last, so that it stays if two are of one count.
     by_count = {round(one * heads): one for one in (*FRACTIONS, share)}
     return [by_count[count] for count in sorted(by_count) if 0 < count < heads]
 
@@ -250,7 +250,7 @@ def curve_rows(curves: xr.Dataset) -> list[dict[str, Any]]:
 def write_page(
     record: dict[str, Any], scores: HeadScores, removed: Sequence[Head], curves: xr.Dataset | None, out: Path
 ) -> Path:
-    """Figures (PNG and SVG), the curves (netCDF and CSV) where there are any, and the page; returns its path."""
+    """Figures (PNG and SVG), curves (netCDF and CSV) if there are any, and the page; returns its path."""
     from ... import figures  # matplotlib is slow to import: only when something is drawn
     from ...figures.heads import METHOD_LABELS
 

@@ -188,7 +188,7 @@ def check_device(device: str | None) -> None:
 
 
 def is_classifier(name: str) -> bool:
-    """Whether a class of this name has a head of its own for classes of sequences."""
+    """Whether a model class of this name classifies sequences."""
     return name.endswith("ForSequenceClassification")
 
 
@@ -239,7 +239,7 @@ def _pretrained(source: str, config: Any, language: bool) -> Any:
 
 
 def _set_generation(model: Any, source: str) -> None:
-    """Gives a model the settings for generation that are saved beside it, if there are any."""
+    """Gives a model the settings for generation that are saved beside it."""
     try:
         model.generation_config = transformers.GenerationConfig.from_pretrained(source)
     except OSError:

@@ -190,8 +190,8 @@ class Markov(Study):
     Its Dataset has the dimensions variant, seed (repetition) and width, where the infinite width is the Gaussian
     process: `accuracy`, `accuracy_diagonal` (of U only), `expected_accuracy`, `bias`, `variance`, `log_evidence`,
     `converged`, `reference_accuracy`, one `order_parameter_…` per variant, and, at the smallest and the infinite
-    width, `label_overlap` and `kernel`. Of the exact posterior and of sampled networks, nan where they were not
-    asked for: `exact_accuracy`, `exact_distance` of the theory's mean predictor from the exact one with its
+    width, `label_overlap` and `kernel`. Of the exact posterior and of sampled networks, nan where they did not
+    run: `exact_accuracy`, `exact_distance` of the theory's mean predictor from the exact one with its
     Monte-Carlo noise, `exact_mixed`, `exact_note`, and the same for `sampled_…`.
     """
 

@@ -63,7 +63,7 @@ class MarkovConfig:
 
     Arguments:
         seeds: how many independent repetitions, each with its own sequences and random heads.
-        seed: where the repetitions' seeds derive from: repetition i uses (seed, i), whatever else is run.
+        seed: of all random numbers; repetition i uses (seed, i).
         widths: N, finite; the Gaussian process (N → ∞) always comes on top.
         components: principal components whose overlap with the labels is kept, at most training_examples.
         sampled_seeds: how many repetitions, from the first on, also have the exact posterior at finite width and

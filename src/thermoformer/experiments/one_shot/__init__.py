@@ -110,13 +110,12 @@ class OneShot(Study):
       `head_score` and `label_overlap` at every point;
     - `temperature_by_validation`, `temperature_by_evidence` [width], and `compared_width`, the finite width that
       does best on validation characters;
-    - `free_…` [width]: temperature and product of the prior variances both chosen by evidence, where asked for;
+    - `free_…` [width]: temperature and product of the prior variances both chosen by evidence;
     - `trained_…` of the trained network itself, and `trained_order_accuracy` [temperature, part] of the Gaussian
       predictor with its U, scaled to the trace of the Gaussian process;
-    - `sampled_…` from networks sampled at `compared_width` and the temperature chosen there by validation, where
-      they were asked for;
+    - `sampled_…` from networks sampled at `compared_width` and the temperature chosen there by validation;
     - `repeated_accuracy` [repetition, width, part] at the temperature that each repetition's validation characters
-      choose, and `repeated_…_accuracy` of the other choices and predictors, where there is more than one;
+      choose, and `repeated_…_accuracy` of the other choices and predictors, if there are several repetitions;
     - `correlation` [coefficient, width, temperature] of U with that of the trained network, and
       `correlation_chance`, how often heads in another order correlate as much.
     """
@@ -192,14 +191,13 @@ def _beside_sampled(dataset: xr.Dataset, theory: np.ndarray, sampled: np.ndarray
     """How far the theory's U is from that of sampled networks, both with one trace, and how they were sampled."""
     mean, error = dataset.sampled_order_parameter.values, dataset.sampled_order_parameter_error.values
     accuracy = at_choice(dataset, "validation").accuracy.sel(width=float(dataset.compared_width), part="test")
-    methods = {"gibbs": "Gibbs over all weights", "nuts": "NUTS over the order parameters"}
     return {
         "apart": np.linalg.norm(theory - sampled) / np.linalg.norm(sampled),
         "noise": np.linalg.norm(error) / np.linalg.norm(mean),
         "larger": np.trace(theory) / np.trace(mean) - 1,
         "theory": float(accuracy),
         "accuracy": float(dataset.sampled_accuracy.sel(part="test")),
-        "method": methods[dataset.sampled_method.item()],
+        "method": dataset.sampled_method.item(),
         "mixed": bool(float(dataset.sampled_mixed)),
         "note": dataset.sampled_note.item(),
     }

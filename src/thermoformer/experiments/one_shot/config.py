@@ -19,7 +19,7 @@ class OneShotConfig:
         training_examples: P, sequences of training characters, none of them turned.
         validation_sequences, test_sequences, other_sequences: of validation characters, of test characters, and of
             Fashion-MNIST and MNIST each.
-        widths: finite widths N; the Gaussian process comes by itself.
+        widths: finite widths N; the Gaussian process is always added.
         temperatures: τ, of which one is chosen for each width.
         variance: every prior variance.
         choose_variances: whether the evidence chooses the product of all prior variances too, together with τ.
@@ -73,7 +73,7 @@ class OneShotConfig:
         )
 
     def with_network(self, file: Path, training: OneShotTrainingConfig) -> OneShotConfig:
-        """The config on a network of one's own and on the parts of the characters that it was trained with."""
+        """The config for a trained network and the parts of the characters that it was trained with."""
         same = {name: getattr(training, name) for name in ("channels", "classes", "characters")}
         return dataclasses.replace(self, network=str(file.resolve()), **same)
 

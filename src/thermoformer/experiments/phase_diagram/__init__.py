@@ -27,10 +27,10 @@ class PhaseDiagramConfig:
         betas, gammas: lowest and highest value of β and of γ.
         count: how many values of each, evenly spaced.
         epsilon: the weight of positions.
-        start_beta, start_gamma, start_steps: every orbit begins at the final window of so many steps there.
+        start_beta, start_gamma, start_steps: every orbit begins at the final window of `start_steps` steps there.
         steps, transient: steps that count at every point, and steps before.
         exponents: how many leading exponents.
-        longest_period: returns are sought up to so many steps.
+        longest_period: the most steps after which a return is sought.
     """
 
     betas: tuple[float, float] = (1.0, 3.0)

@@ -92,7 +92,7 @@ def finetuned_network(subset: int, config: Mapping[str, Any]) -> xr.Dataset:
 
 
 def _codes_to_finetune(config: PruningConfig, orders: xr.Dataset) -> list[int]:
-    """The whole network as the control, and what the orders pass through at the numbers of heads asked for."""
+    """The whole network as the control, and the sets that orders pass through at the numbers of heads to fine-tune."""
     counts = [count for count in config.finetuned_removed if count in orders.removed.values]
     if not counts:
         return []
@@ -105,7 +105,7 @@ class Pruning(Study):
     """Heads pruned from a trained network: every set of heads measured, scores that rank them, and fine-tuning.
 
     Its Dataset has `accuracy` [part, subset] of every set of heads that leaves one in each layer, on validation, test,
-    fashion-mnist and mnist sequences; `finetuned_accuracy` in the same form, nan where it was not asked for; a subset
+    fashion-mnist and mnist sequences; `finetuned_accuracy` in the same form, nan if it was not fine-tuned; a subset
     is a number whose bit i says that head i is gone. `score` [score_name, head]. `order_code` [order, removed] and
     `random_code` [random, removed], the subsets that the orders pass through. `grid_accuracy` [width, temperature] of
     the theory on validation sequences, its choice in the attributes.

@@ -95,7 +95,7 @@ class PruningConfig:
         return cls(**small | changes)
 
     def with_network(self, file: Path, training: OneShotTrainingConfig) -> PruningConfig:
-        """The config on a network of one's own and on the parts of the characters that it was trained with."""
+        """The config for a trained network and the parts of the characters that it was trained with."""
         same = {name: getattr(training, name) for name in ("channels", "classes", "characters")}
         removed = sum(training.heads) - len(training.heads)  # one head stays in each layer
         counts = tuple(count for count in self.finetuned_removed if count <= removed)

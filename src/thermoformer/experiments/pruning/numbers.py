@@ -110,7 +110,7 @@ def order_curves(dataset: xr.Dataset, part: str, examples: int, *, finetuned: in
 
 
 def finetuned_curves(dataset: xr.Dataset, part: str, config: PruningConfig) -> xr.Dataset:
-    """`order_curves` of fine-tuned networks, at the numbers of heads where there are any."""
+    """`order_curves` of fine-tuned networks, at the numbers of heads that have some."""
     curves = order_curves(dataset, part, config.finetuned_sequences, finetuned=config.finetuned_random)
     return curves.isel(removed=curves.accuracy.notnull().any("order"))
 

@@ -58,8 +58,8 @@ class ResidualsConfig:
 
     Arguments:
         seeds: how many independent repetitions, each with its own sequences and random heads.
-        seed: where the repetitions' seeds derive from: repetition i has the sequences of (seed, i) at every width, and
-            its samplers at width N follow from (seed, i, N), whatever else is run.
+        seed: of all random numbers; repetition i has the sequences of (seed, i) at every width, and its samplers at
+            width N follow from (seed, i, N).
         widths: N.
         tokens, feature_width: length of the sequences and width of the token features, without start and positions.
         exact_draws: draws per chain of the exact posterior.

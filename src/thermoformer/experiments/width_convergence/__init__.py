@@ -50,7 +50,7 @@ class WidthConvergenceConfig:
 
     Arguments:
         seeds: how many independent repetitions of the hidden-Markov part.
-        seed: where the repetitions' seeds derive from: repetition i at width N uses (seed, i, N), whatever else is run.
+        seed: of all random numbers; repetition i at width N uses (seed, i, N).
         widths: N, with P = N training sequences.
         sampled_widths: those of them at which networks are sampled too.
         draws, wide_draws: draws per chain of the exact posterior at widths up to 30, and over, where each costs more.
@@ -166,12 +166,11 @@ def _distances(comparison: Comparison) -> np.ndarray:
 
 def geometric_mean(values: Any) -> Any:
     """The geometric mean over seeds, which is the middle on a logarithmic axis; nan is left out."""
-    logs = xr.apply_ufunc(np.log, values.where(values > 0))
-    return xr.apply_ufunc(np.exp, logs.mean("seed"))
+    return np.exp(np.log(values.where(values > 0)).mean("seed"))
 
 
 def width_within(widths: np.ndarray, errors: np.ndarray, level: float = LEVEL) -> float | None:
-    """The width from which on errors stay at or under a level, interpolated in logarithms; None where they do not.
+    """The width from which on errors stay at or under a level, interpolated in logarithms; None if they do not.
 
     Arguments:
         widths, errors: [width], ascending; nan counts as over the level.
@@ -204,8 +203,8 @@ class WidthConvergence(Study):
 
     The Dataset of the hidden-Markov part has the dimensions seed (repetition), width and approach: `error` and `noise`
     against each reference and of each quantity, predictions (`mean`, `variance` and their Monte-Carlo errors) along
-    example, `order_parameter`, `accuracy`, `bias`, `log_evidence`, `seconds`, `mixed`. What does not apply or was not
-    asked for is nan.
+    example, `order_parameter`, `accuracy`, `bias`, `log_evidence`, `seconds`, `mixed`. What does not apply or was
+    left out is nan.
 
     Arguments:
         one_path: the Dataset of the other part, for figures, tables and page; `run` computes it.
@@ -348,13 +347,13 @@ def within_level_from(widths: np.ndarray, errors: np.ndarray, noise: np.ndarray)
 
 
 def shown_width(config: WidthConvergenceConfig) -> int:
-    """A width where the approaches can be told apart and networks were sampled, if there is one: 10 where it can be."""
+    """A width where the approaches can be told apart and networks were sampled, if possible; 10 if it is there."""
     among = config.sampled_widths or config.widths
     return 10 if 10 in among else among[len(among) // 2]
 
 
 def error_table(means: xr.Dataset, label: Callable[[str], str]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of errors [width, approach, quantity] with their noise, by width; without what is not there."""
+    """Header and rows of the errors [width, approach, quantity] that are known, with their noise, by width."""
     known = np.isfinite(means.error).any("quantity")
     means = means.sel(width=known.any("approach"), approach=known.any("width"))
     header, columns = ["N = P"], [[str(width) for width in means.width.values]]
@@ -367,7 +366,7 @@ def error_table(means: xr.Dataset, label: Callable[[str], str]) -> tuple[list[st
 
 
 def _where(bad: xr.DataArray, there: xr.DataArray, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Of which approaches how many points are bad, of how many that are there, and at which widths."""
+    """The approaches with bad points: how many, of how many, and at which widths."""
     found = []
     for name in names:
         failed, of = bad.sel(approach=name), int(there.sel(approach=name).sum())
