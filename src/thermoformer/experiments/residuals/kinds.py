@@ -71,17 +71,18 @@ def point_data(found: Mapping[str, Comparison]) -> xr.Dataset:
     scores = [[head_scores(found[kind].architecture, one).values for one in orders[kind].values] for kind in orders]
     coordinates = {"kind": KINDS, "theory_kind": EXACT_KINDS, "approach": tuple(APPROACHES)}
     coordinates |= {"quantity": tuple(QUANTITIES), "head": HEADS}
-    return dataset.assign(
-        {name: (axes, [[one[name] for one in row] for row in judged]) for name in _NOTHING}
-        | {f"order_parameter_{slug(kind)}": _with_own_axes(one, kind) for kind, one in orders.items()},
-        converged=("kind", [found[kind].results[THEORY].converged for kind in KINDS]),
-        test_label=("example", np.asarray(networks.test_labels)),
-        distance=((*axes, "quantity"), apart[..., 0]),
-        noise=((*axes, "quantity"), apart[..., 1]),
-        inside_distance=(("theory_kind", "quantity"), inside[..., 0]),
-        inside_noise=(("theory_kind", "quantity"), inside[..., 1]),
-        head_score=(("theory_kind", "approach", "head"), scores),
-    ).assign_coords({name: list(values) for name, values in coordinates.items()})
+    data = {name: (axes, [[one[name] for one in row] for row in judged]) for name in _NOTHING}
+    data |= {f"order_parameter_{slug(kind)}": _with_own_axes(one, kind) for kind, one in orders.items()}
+    data |= {
+        "converged": ("kind", [found[kind].results[THEORY].converged for kind in KINDS]),
+        "test_label": ("example", np.asarray(networks.test_labels)),
+        "distance": ((*axes, "quantity"), apart[..., 0]),
+        "noise": ((*axes, "quantity"), apart[..., 1]),
+        "inside_distance": (("theory_kind", "quantity"), inside[..., 0]),
+        "inside_noise": (("theory_kind", "quantity"), inside[..., 1]),
+        "head_score": (("theory_kind", "approach", "head"), scores),
+    }
+    return dataset.assign(data).assign_coords({name: list(values) for name, values in coordinates.items()})
 
 
 def path_axes(kind: str) -> tuple[str, str]:
