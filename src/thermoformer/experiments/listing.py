@@ -75,14 +75,14 @@ class Experiment:
             executor: where its points run.
             progress: called as progress(done, total, message) along the way.
         """
-        config = self.study.sized(quick, seed)
+        config, out = self.study.sized(quick, seed), Path(out)
         if train:
             if not hasattr(config, "with_network"):
                 raise fail("train", True, f"no such thing: {self.name} does not start from a trained network")
             from .one_shot import training
 
-            folder = Path(out) / "training"
-            config = config.with_network(*training.trained_network(folder, quick=quick, seed=seed, progress=progress))
+            network = training.trained_network(out / "training", quick=quick, seed=seed, progress=progress)
+            config = config.with_network(*network)
         return self.study.run(config, out, executor=executor, progress=progress)
 
 
