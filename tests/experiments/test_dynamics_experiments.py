@@ -22,7 +22,7 @@ from thermoformer.experiments.finite_size import (
 from thermoformer.experiments.orbit_diagram import (
     OrbitDiagramConfig,
     neimark_sacker,
-    period_windows,
+    regime_runs,
     summary,
 )
 from thermoformer.experiments.paper_dynamics import paper_start
@@ -109,7 +109,8 @@ def test_the_page_of_a_diagram(diagram):
     numbers = summary(found)
     assert sum(numbers[f"share_{name}"] for name in REGIMES) == pytest.approx(1)
     assert numbers["largest_exponent"] == found.exponents.values.max()
-    assert period_windows(found)[0][:2] == (4, 1.0)
+    first = regime_runs(found).iloc[0]
+    assert (first["regime"], first["period"], first["first"]) == ("periodic", 4, 1.0)
 
 
 def test_a_page_without_chaos_or_bifurcation(tmp_path):
