@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from thermoformer._progress import silent
 from thermoformer.experiments import Executor, markov
 from thermoformer.experiments.markov import FOUR_PATHS, TWO_PATHS, MarkovConfig, gp_references
 from thermoformer.experiments.markov.published import compare
@@ -118,9 +119,9 @@ def test_reference_paths():
 
 
 def test_a_repetition_depends_on_its_seed_alone(dataset):
-    last_only = markov._variant_data(TINY, 1, 1)
+    last_only = markov._reported_part(TINY, 1, 1, silent)
     np.testing.assert_array_equal(last_only.accuracy, dataset.accuracy.sel(variant="2 paths", seed=1))
-    other = markov._variant_data(dataclasses.replace(TINY, seed=1), 1, 1)
+    other = markov._reported_part(dataclasses.replace(TINY, seed=1), 1, 1, silent)
     assert not np.array_equal(last_only.log_evidence, other.log_evidence)
 
 

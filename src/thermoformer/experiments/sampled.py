@@ -132,13 +132,8 @@ def _finite_width(comparison: Comparison | None) -> dict[str, Any]:
     return found
 
 
-def not_mixed(dataset: xr.Dataset, name: str) -> tuple[int, int, str]:
-    """Of how many runs of a sampler, how many have not mixed, and why the first of them.
-
-    Arguments:
-        dataset: with `{name}_mixed` and `{name}_note`, on any axes.
-    """
-    mixed = dataset[f"{name}_mixed"].values
-    failed = mixed == 0
-    reasons = dataset[f"{name}_note"].values[failed]
-    return int(np.isfinite(mixed).sum()), int(failed.sum()), str(reasons[0]) if len(reasons) else ""
+def not_mixed(mixed: xr.DataArray, notes: xr.DataArray) -> dict[str, Any]:
+    """How many `runs` of a sampler there are, how many of them `failed` to mix, and the `reason` of the first."""
+    failed = mixed.values == 0
+    reason = next(iter(notes.values[failed]), "")
+    return {"runs": int(np.isfinite(mixed).sum()), "failed": int(failed.sum()), "reason": reason}

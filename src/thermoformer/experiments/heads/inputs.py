@@ -131,7 +131,7 @@ def examples_for(
             than the model reads.
         test_examples: how many are drawn to judge by; default: all.
     """
-    most = min(found for found in (positions_of(model), _limit(tokenizer), 10**9) if found)
+    most = min(found for found in (positions_of(model), getattr(tokenizer, "model_max_length", None), 10**9) if found)
     tokens = (
         min(most, LENGTH if task.language else MAX_LENGTH) if length is None else positive_integer("length", length)
     )
@@ -271,10 +271,6 @@ def _try_out(model: Any, tokenizer: Any) -> None:
             model(**{name: torch.tensor([values]) for name, values in tokenizer("a b c").items()})
     except Exception as error:
         raise fail("model", f"one that does not run ({' '.join(str(error).split())[:300]})", expected) from error
-
-
-def _limit(tokenizer: Any) -> int | None:
-    return getattr(tokenizer, "model_max_length", None)
 
 
 def _listed(names: Any) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from ..._progress import Progress, inside, silent
+from ..._progress import Progress, inside
 from ...learning import (
     Architecture,
     PathFeatures,
@@ -95,15 +95,9 @@ def gp_references(variant: MarkovVariant) -> dict[str, tuple[Architecture, list[
 
 
 def _reported_part(config: MarkovConfig, variant_number: int, index: int, progress: Progress) -> xr.Dataset:
-    where = f"{config.variants[variant_number].name}, seed {index + 1}"
-    progress(0, 1, where)
-    return _variant_data(config, variant_number, index, within(progress, 0, 1, where))
-
-
-def _variant_data(
-    config: MarkovConfig, variant_number: int, index: int, progress: Progress | None = None
-) -> xr.Dataset:
     variant = config.variants[variant_number]
+    where = f"{variant.name}, seed {index + 1}"
+    progress(0, 1, where)
     training, labels, test, test_labels = path_features(config, variant_number, index)
     arch = variant.architecture(config.widths[0], config.variance)
     # One point that does not converge must not end the run: it is marked in the data, and the page says so.
@@ -122,10 +116,8 @@ def _variant_data(
         for reference, paths in gp_references(variant).values()
     ]
     problem = (training, labels, test, test_labels)
-    finite = [
-        _finite_width(config, variant_number, index, solution, problem, progress or silent)
-        for solution in solutions[:-1]
-    ]
+    report = within(progress, 0, 1, where)
+    finite = [_finite_width(config, variant_number, index, solution, problem, report) for solution in solutions[:-1]]
     order = f"order_parameter_{variant.slug}"
     return xr.Dataset(
         finite_width_variables([*finite, None], "width")

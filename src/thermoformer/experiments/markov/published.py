@@ -129,12 +129,10 @@ def _mean_and_spread(values: xr.DataArray) -> tuple[float, float]:
 
 def accuracy_table(rows: Sequence[Accuracy]) -> pd.DataFrame:
     """All accuracies, for a CSV file."""
-    names = {
-        **{name: name for name in ("variant", "predictor", "width")},
-        **{"mean": "mean_percent", "spread": "spread_percent", "seeds": "seeds", "published": "published_percent"},
-        "theory": "theory_on_same_seeds_percent",
-    }
-    frame = pd.DataFrame([vars(row) for row in rows])[[*names]]
+    names = {name: f"{name}_percent" for name in ("mean", "spread", "published")}
+    names["theory"] = "theory_on_same_seeds_percent"
+    columns = ["variant", "predictor", "width", "mean", "spread", "seeds", "published", "theory"]
+    frame = pd.DataFrame([vars(row) for row in rows])[columns]
     return with_texts(frame, width="g", mean=".2f", spread=".2f", theory=".2f").rename(columns=names)
 
 
@@ -215,10 +213,9 @@ def samplers(dataset: xr.Dataset, rows: Sequence[Accuracy]) -> list[dict[str, An
     """Of each sampler that ran: its largest and mean difference from the theory, and how many runs have not mixed."""
     found = []
     for predictor in SAMPLERS:
-        chosen = [row for row in rows if row.predictor == predictor]
-        runs, failed, reason = not_mixed(dataset, predictor.removesuffix("_accuracy"))
+        name, chosen = predictor.removesuffix("_accuracy"), [row for row in rows if row.predictor == predictor]
         if chosen:
-            worst, mean = max(chosen, key=lambda row: abs(row.gap)), float(np.mean([row.gap for row in chosen]))
-            one = {"predictor": predictor, "worst": worst, "mean": mean}
-            found.append(one | {"runs": runs, "failed": failed, "reason": reason})
+            worst, mean = max(chosen, key=lambda row: abs(row.gap)), np.mean([row.gap for row in chosen])
+            mixing = not_mixed(dataset[f"{name}_mixed"], dataset[f"{name}_note"])
+            found.append({"predictor": predictor, "worst": worst, "mean": mean} | mixing)
     return found

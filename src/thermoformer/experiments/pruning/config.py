@@ -86,12 +86,11 @@ class PruningConfig:
     @classmethod
     def quick(cls, seed: int = 0, **changes: Any) -> PruningConfig:
         """The small size: fewer sequences, one width, and few networks that are fine-tuned a little."""
-        small: dict[str, Any] = {
-            **{"training_sequences": 200, "validation_sequences": 512, "test_sequences": 4096, "other_sequences": 1024},
-            **{"widths": (10,), "temperatures": (0.1, 0.5), "rescored": False, "finetuned_removed": (4,)},
-            **{"finetuned_orders": ("theory",), "finetuned_random": 1, "finetuned_sequences": 1024},
-            **{"finetuning_steps": 40, "finetuning_batch": 32, "seed": seed},
-        }
+        small: dict[str, Any] = {"training_sequences": 200, "validation_sequences": 512, "test_sequences": 4096}
+        small |= {"other_sequences": 1024, "finetuned_sequences": 1024, "seed": seed}
+        small |= {"widths": (10,), "temperatures": (0.1, 0.5), "rescored": False, "finetuned_removed": (4,)}
+        small |= {"finetuned_orders": ("theory",), "finetuned_random": 1}
+        small |= {"finetuning_steps": 40, "finetuning_batch": 32}
         return cls(**small | changes)
 
     def with_network(self, file: Path, training: OneShotTrainingConfig) -> PruningConfig:

@@ -12,7 +12,7 @@ from ...learning.scores import head_of
 from ..base import legend_below
 from ..words import binomial_error, fixed, general
 from .config import MEASURED, SCORES, PruningConfig
-from .numbers import SCORE_NAMES, TITLES, order_curves, rank_correlation, single_drops
+from .numbers import SCORE_NAMES, TITLES, finetuned_curves, order_curves, rank_correlation, single_drops
 
 _AXES = {"evidence": "log evidence lost", "gradient": "|slope of the loss|"}
 
@@ -46,11 +46,7 @@ def draw_finetuned(dataset: xr.Dataset, config: PruningConfig) -> Figure | None:
     """Accuracy as heads go, every network fine-tuned, on each part."""
     if dataset.finetuned_accuracy.isnull().all():
         return None
-    curves = {
-        part: order_curves(dataset, part, config.finetuned_sequences, finetuned=config.finetuned_random)
-        for part in MEASURED
-    }
-    return _panels({part: one.isel(removed=one.accuracy.notnull().any("order")) for part, one in curves.items()})
+    return _panels({part: finetuned_curves(dataset, part, config) for part in MEASURED})
 
 
 def _panels(curves: dict[str, xr.Dataset]) -> Figure:

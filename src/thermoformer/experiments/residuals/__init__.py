@@ -28,7 +28,7 @@ from ...learning.comparison import Comparison
 from ...sweeps import resumable
 from ..base import Study
 from ..markov import FOUR_PATHS, MarkovConfig, sequences_and_attention
-from ..sampled import SAMPLED, beside_theory, whole_key
+from ..sampled import SAMPLED, beside_theory, not_mixed, whole_key
 from ..sweeping import check_fields, config_of
 from ..threads import in_threads, usual_workers, within
 from ..words import duration, fixed, spread, with_texts
@@ -290,13 +290,7 @@ class Residuals(Study):
             "widths": [_at_width(dataset, width) for width in dataset.width.values],
             "paths": paths,
             "samplers": [
-                {
-                    "of": of,
-                    "runs": chosen.mixed.size,
-                    "failed": int((chosen.mixed == 0).sum()),
-                    "reason": next(iter(chosen.note.values[chosen.mixed.values == 0]), ""),
-                    "seconds": float(chosen.seconds.mean()),
-                }
+                {"of": of, "seconds": float(chosen.seconds.mean()), **not_mixed(chosen.mixed, chosen.note)}
                 for of, chosen in groups.items()
             ],
             "gradients": f"{gradients:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}"),
