@@ -1,6 +1,6 @@
 """Numbers in words: how pages, tables and figures write counts, signs, widths, spreads and shares.
 
-Every function here is a filter of the page templates too: ``{{ seeds | count("seed") }}``.
+Functions of one number are filters of the page templates too: ``{{ seeds | count("seed") }}``.
 """
 
 from __future__ import annotations

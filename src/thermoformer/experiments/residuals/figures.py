@@ -39,20 +39,18 @@ def draw_distances(dataset: xr.Dataset, config: ResidualsConfig) -> Figure:
     """Distance of theory and exact posterior from sampled networks, a row per width and a panel per quantity."""
     widths = dataset.width.values
     figure, axes = figures.figure_grid(len(widths), len(QUANTITIES), size=(5.6, 3.9))
+    names = {name: label for name, label in LABELS.items() if name != "sampled"}
     for row, width in zip(axes, widths, strict=True):
+        percent = 100 * dataset[["distance", "noise"]].sel(width=width, approach=list(names))
+        everything = percent.to_array()
         for ax, quantity in zip(row, QUANTITIES, strict=True):
-            chosen = 100 * dataset[["distance", "noise"]].sel(width=width, quantity=quantity)
-            names = {name: label for name, label in LABELS.items() if name != "sampled"}
+            chosen = percent.sel(quantity=quantity)
             values = {label: _by_kind(chosen.distance.sel(approach=name)) for name, label in names.items()}
             floors = {label: _by_kind(chosen.noise.sel(approach=name)) for name, label in names.items()}
             grouped_points(values, list(_BROKEN.values()), ax, floors=floors, logarithmic=True, legend=False)
             ax.set_ylabel("distance from sampled networks (%)")
             ax.set_title(f"{quantity} of the predictor, N = {width}")
-            finite = np.concatenate([np.ravel(part) for part in (*values.values(), *floors.values())])
-            ax.set_ylim(0.5 * np.nanmin(finite), 2 * np.nanmax(finite))
-        low, high = min(ax.get_ylim()[0] for ax in row), max(ax.get_ylim()[1] for ax in row)
-        for ax in row:
-            ax.set_ylim(low, high)
+            ax.set_ylim(0.5 * everything.min().item(), 2 * everything.max().item())
             ax.yaxis.set_major_locator(FixedLocator([0.1, 0.3, 1, 3, 10, 30, 100, 300]))
             ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
             ax.yaxis.set_minor_locator(NullLocator())
