@@ -153,9 +153,9 @@ def summary(dataset: xr.Dataset) -> dict[str, float]:
         >>> summary(found)["chaos_from"], summary(found)["hyperchaotic"]
         (3.9, 0)
     """
-    values, names = dataset[dataset.attrs["parameter"]].values, regime_names(dataset).values
-    chaos, leading = values[names == "chaos"], dataset.isel(exponent=0)
-    top = leading.isel({leading.exponents.dims[0]: int(leading.exponents.argmax())})
+    parameter, names = dataset.attrs["parameter"], regime_names(dataset).values
+    chaos, leading = dataset[parameter].values[names == "chaos"], dataset.isel(exponent=0)
+    top = leading.isel({parameter: leading.exponents.argmax(parameter).item()})
     runs = regime_runs(dataset)
     steady = runs[(runs.regime == "chaos") & (runs["values"] >= STEADY)]
     numbers = {
@@ -165,7 +165,7 @@ def summary(dataset: xr.Dataset) -> dict[str, float]:
         "steady_chaos_to": steady["last"].max(),
         "largest_exponent": top.exponents.item(),
         "largest_exponent_error": top.errors.item(),
-        "largest_exponent_at": top[dataset.attrs["parameter"]].item(),
+        "largest_exponent_at": top[parameter].item(),
         "hyperchaotic": int((names == "hyperchaos").sum()),
     }
     return numbers | {f"share_{name}": float((names == name).mean()) for name in REGIMES}
