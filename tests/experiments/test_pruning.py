@@ -112,7 +112,7 @@ def test_scores_do_not_know_the_test_labels(dataset, tiny, monkeypatch):
     """Other test characters and labels of theirs: no score, choice or order may change."""
     inputs = pruning_inputs(tiny)
     upside_down = {name: dataclasses.replace(inputs.tasks[name], seed=9) for name in MEASURED}
-    changed = dataclasses.replace(inputs, tasks=inputs.tasks | upside_down)
+    changed = inputs._replace(tasks=inputs.tasks | upside_down)
     monkeypatch.setattr(pruning, "pruning_inputs", lambda config: changed)
     again = pruning.STUDY.data(dataclasses.replace(tiny, finetuned_removed=(), rescored=False))
     assert not np.array_equal(again.accuracy.sel(part="test"), dataset.accuracy.sel(part="test"))

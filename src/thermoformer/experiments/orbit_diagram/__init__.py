@@ -159,8 +159,8 @@ def summary(dataset: xr.Dataset) -> dict[str, float]:
     runs = regime_runs(dataset)
     steady = runs[(runs.regime == "chaos") & (runs["values"] >= STEADY)]
     numbers = {
-        "chaos_from": chaos.min() if len(chaos) else np.nan,
-        "chaos_to": chaos.max() if len(chaos) else np.nan,
+        "chaos_from": chaos.min().item() if len(chaos) else np.nan,
+        "chaos_to": chaos.max().item() if len(chaos) else np.nan,
         "steady_chaos_from": steady["first"].min(),
         "steady_chaos_to": steady["last"].max(),
         "largest_exponent": top.exponents.item(),
