@@ -61,19 +61,6 @@ def check_fields(
         above_zero: fields that are numbers above 0.
         shares: fields that are numbers from 0 to 1.
         ascending: fields that are numbers above 0 in ascending order, each with what an entry is called.
-
-    Example:
-        >>> from dataclasses import dataclass
-        >>> @dataclass(frozen=True)
-        ... class Config:
-        ...     widths: tuple[int, ...] = (10, 30)
-        ...     draws: int = 5
-        >>> check_fields(Config(draws=0))
-        Traceback (most recent call last):
-        ValueError: draws: got 0; expected a whole number, 1 or more
-        >>> check_fields(Config(widths=(30, 10)), ascending={"widths": "width"})
-        Traceback (most recent call last):
-        ValueError: widths: got (30, 10); expected at least one width, in ascending order
     """
     for name, kind in get_type_hints(type(config)).items():
         value = getattr(config, name)
