@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from .._progress import Progress, silent
 from .listing import EXPERIMENTS
@@ -36,7 +37,7 @@ def _write_page(out: Path, pages: dict[str, Path]) -> Path:
     from .page import write_page
 
     accuracy = pd.read_csv(out / "markov" / "accuracy.csv").query("variant == '4 paths' and predictor == 'accuracy'")
-    counts = pd.read_csv(out / "orbit-diagram" / "regimes.csv").groupby("regime")["values"].sum()
+    counts: Any = pd.read_csv(out / "orbit-diagram" / "regimes.csv").groupby("regime")["values"].sum()
     values = {
         "accuracy": accuracy,
         "regimes": ", ".join(f"{counts[name]} {name}" for name in REGIMES if name in counts),

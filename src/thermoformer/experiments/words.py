@@ -132,10 +132,11 @@ def binomial_error(accuracy: Any, examples: int) -> np.ndarray:
     return np.sqrt(value * (1 - value) / examples)
 
 
-def with_texts(frame: pd.DataFrame, **forms: str) -> pd.DataFrame:
+def with_texts(frame: Any, **forms: str) -> pd.DataFrame:
     """A table with the numbers of some columns as text; missing numbers are empty.
 
     Arguments:
+        frame: a DataFrame; any, since pandas does not say of which type a selection is.
         forms: how each column is written, as in `format`.
 
     Example:

@@ -165,7 +165,7 @@ class FiniteSize(Study):
         """Means of both forms, and how far apart they are."""
         # z stands beside the form that is compared with the other.
         z = z_scores(dataset).where(dataset.form == "bits")
-        frame = dataset[["error", "standard_error"]].assign(z=z).to_dataframe(dim_order=("form", "bits"))
+        frame: Any = dataset[["error", "standard_error"]].assign(z=z).to_dataframe(dim_order=("form", "bits"))
         frame = frame[["error", "standard_error", "z"]].dropna(subset=["error"]).reset_index()
         return {"finite_size": with_texts(frame, error=".6g", standard_error=".3g", z=".3f")}
 

@@ -255,7 +255,7 @@ def write_page(
     from ...figures.heads import METHOD_LABELS
 
     label = _MEANING.get(record["method"], "score of the head")
-    drawn = {"scores": figures.head_score_map(scores, removed=removed, label=label).figure}
+    drawn: dict[str, Any] = {"scores": figures.head_score_map(scores, removed=removed, label=label).figure}
     values: dict[str, Any] = {
         "record": record,
         "name": Path(record["model"]).name or record["model"],

@@ -160,6 +160,7 @@ class OneShot(Study):
         theory, *sampled, trained = numbers.order_parameters(dataset).values()
         scores, names = numbers.head_scores(dataset), dataset["head"].values
         ours, *_, theirs = scores.values()
+        rank: Any = spearmanr(ours, theirs)
         return {
             "best": best,
             "widest": widest,
@@ -179,7 +180,7 @@ class OneShot(Study):
             "sampled": _beside_sampled(dataset, theory, sampled[0]) if sampled else None,
             "pairs": numbers.pair_rows(dataset),
             "correlations": numbers.correlation_rows(dataset),
-            "rank": spearmanr(ours, theirs).statistic,
+            "rank": rank.statistic,
             "highest": [names[np.argmax(values)] for values in (ours, theirs)],
             "lowest": [names[np.argmin(values)] for values in (ours, theirs)],
             "overlaps": {width_name(one): chosen.label_overlap.sel(width=one).values for one in (best, np.inf)},

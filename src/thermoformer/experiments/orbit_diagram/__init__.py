@@ -173,7 +173,7 @@ def summary(dataset: xr.Dataset) -> dict[str, float]:
 
 def regime_runs(dataset: xr.Dataset) -> pd.DataFrame:
     """Every run of neighbours with one regime and period, and the largest exponent in it."""
-    frame = pd.DataFrame(
+    frame: Any = pd.DataFrame(
         {
             "value": dataset[dataset.attrs["parameter"]].values,
             "regime": regime_names(dataset).values,
@@ -193,7 +193,7 @@ def regime_runs(dataset: xr.Dataset) -> pd.DataFrame:
     )
 
 
-def widest(runs: pd.DataFrame) -> Iterator[Any]:
+def widest(runs: Any) -> Iterator[Any]:
     """The runs with the most values, each also with its range of values as text."""
     chosen = runs.loc[runs["values"].nlargest(LISTED).index.sort_values()]
     ends = zip(chosen["first"], chosen["last"], strict=True)

@@ -60,6 +60,7 @@ def point_data(found: Mapping[str, Comparison]) -> xr.Dataset:
     tables = {kind: found[kind].to_xarray(FOUR_PATHS.heads).sel(approach=names) for kind in KINDS}
     shared = ["accuracy", "bias", "seconds", "mean", "variance", "mean_error", "variance_error"]
     dataset = side_by_side([table[shared].drop_attrs() for table in tables.values()], "kind")
+    solutions: list[Any] = [found[kind].results[THEORY] for kind in KINDS]
     judged = [[_judged(found[kind].results[name]) for name in names] for kind in KINDS]
     apart = np.array([[_distance(found[kind], name) for name in names] for kind in KINDS])
     # Order parameters, whose sizes differ, stay those of the networks.
@@ -74,7 +75,7 @@ def point_data(found: Mapping[str, Comparison]) -> xr.Dataset:
     data = {name: (axes, [[one[name] for one in row] for row in judged]) for name in _NOTHING}
     data |= {f"order_parameter_{slug(kind)}": _with_own_axes(one, kind) for kind, one in orders.items()}
     data |= {
-        "converged": ("kind", [found[kind].results[THEORY].converged for kind in KINDS]),
+        "converged": ("kind", [theory.converged for theory in solutions]),
         "test_label": ("example", np.asarray(networks.test_labels)),
         "distance": ((*axes, "quantity"), apart[..., 0]),
         "noise": ((*axes, "quantity"), apart[..., 1]),

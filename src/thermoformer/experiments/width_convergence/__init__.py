@@ -269,7 +269,8 @@ class WidthConvergence(Study):
     def tables(self, dataset: xr.Dataset, config: WidthConvergenceConfig) -> dict[str, pd.DataFrame]:
         """Every error of both parts."""
         axes = ["width", "seed", "reference", "approach", "quantity"]
-        frame = dataset[["error", "noise"]].to_dataframe(dim_order=axes).reset_index()[[*axes, "error", "noise"]]
+        frame: Any = dataset[["error", "noise"]].to_dataframe(dim_order=axes).reset_index()
+        frame = frame[[*axes, "error", "noise"]]
         errors = with_texts(frame.dropna(subset=["error"]), error=".6g", noise=".6g")
         return {"errors": errors, **OnePath().tables(self.one_path, config.one_path)}
 
