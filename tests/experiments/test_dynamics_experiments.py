@@ -11,30 +11,26 @@ import pytest
 import xarray as xr
 
 from thermoformer.dynamics import REGIMES, Features, MeanField, orbit, orbit_diagram
-from thermoformer.experiments import Executor, finite_size
+from thermoformer.experiments import Executor, finite_size, phase_diagram, trajectories
 from thermoformer.experiments import orbit_diagram as diagram_experiment
 from thermoformer.experiments.finite_size import (
     FiniteSizeConfig,
-    finite_size_data,
     fitted_power,
     power_of,
-    run_finite_size,
     z_scores,
 )
 from thermoformer.experiments.orbit_diagram import (
     OrbitDiagramConfig,
     neimark_sacker,
-    orbit_diagram_data,
-    period_windows,
-    run_orbit_diagram,
+    regime_runs,
     summary,
 )
 from thermoformer.experiments.paper_dynamics import paper_start
-from thermoformer.experiments.phase_diagram import PhaseDiagramConfig, phase_diagram_data, run_phase_diagram
-from thermoformer.experiments.trajectories import TrajectoriesConfig, run_trajectories, trajectories_data
+from thermoformer.experiments.phase_diagram import PhaseDiagramConfig
+from thermoformer.experiments.trajectories import TrajectoriesConfig
 from thermoformer.sweeps import SweepStore, status_of
 
-from .test_page import assert_self_contained
+from .test_page import assert_written
 
 DIAGRAM = OrbitDiagramConfig(
     between=(1.0, 2.0), count=12, steps=2000, transient=500, bins=20, exponents=3, longest_period=100
@@ -55,7 +51,7 @@ def diagram(tmp_path_factory):
     """A finished diagram in a folder of its own."""
     out = tmp_path_factory.mktemp("diagram")
     reports = []
-    page = run_orbit_diagram(DIAGRAM, out, progress=lambda *report: reports.append(report))
+    page = diagram_experiment.STUDY.run(DIAGRAM, out, progress=lambda *report: reports.append(report))
     return page, xr.load_dataset(out / "orbit_diagram.nc", engine="h5netcdf"), reports
 
 
@@ -72,7 +68,7 @@ def test_a_diagram_in_parts_is_the_diagram(diagram, tmp_path, monkeypatch):
     np.testing.assert_allclose(found.exponents.values[calm, 0], whole.exponents.values[calm, 0], atol=1e-6)
     np.testing.assert_array_equal(found.period.values[calm], whole.period.values[calm])
     monkeypatch.setattr(diagram_experiment, "usual_parts", lambda parts: 3)
-    parts = orbit_diagram_data(DIAGRAM, folder=tmp_path / "parts")
+    parts = diagram_experiment.STUDY.data(DIAGRAM, folder=tmp_path / "parts")
     np.testing.assert_allclose(parts.exponents.values[calm, 0], whole.exponents.values[calm, 0], atol=1e-6)
 
 
@@ -89,11 +85,11 @@ def test_a_diagram_goes_on_from_its_finished_parts(diagram, tmp_path, monkeypatc
     monkeypatch.setattr(diagram_experiment, "usual_parts", lambda parts: 4)
     monkeypatch.setattr(diagram_experiment, "diagram_of", counted)
     with pytest.raises(KeyboardInterrupt):
-        orbit_diagram_data(DIAGRAM, folder=tmp_path / "sweep")
+        diagram_experiment.STUDY.data(DIAGRAM, folder=tmp_path / "sweep")
     assert status_of(SweepStore(tmp_path / "sweep")).done == sum(calls) > 0
     first = sum(calls)
     monkeypatch.setattr(diagram_experiment, "diagram_of", original)
-    whole = orbit_diagram_data(DIAGRAM, folder=tmp_path / "sweep")
+    whole = diagram_experiment.STUDY.data(DIAGRAM, folder=tmp_path / "sweep")
     assert whole.sizes["beta"] == DIAGRAM.count > first
     assert whole.attrs["observable"] == found.attrs["observable"] and "long_name" in whole.exponents.attrs
     calm = found.exponents.values[:, 0] < -0.01
@@ -102,14 +98,7 @@ def test_a_diagram_goes_on_from_its_finished_parts(diagram, tmp_path, monkeypatc
 
 def test_the_page_of_a_diagram(diagram):
     page, found, reports = diagram
-    assert {file.name for file in page.parent.iterdir()} == {
-        *(f"{stem}.{end}" for stem in ("orbit_diagram", "section") for end in ("png", "svg")),
-        "sweep",
-        "orbit_diagram.nc",
-        "orbit_diagram.html",
-        "regimes.csv",
-    }
-    assert_self_contained(page)
+    assert_written(page, ("orbit_diagram", "section"), tables=["regimes"])
     text = text_of(page)
     assert "β = 1.2434445478" in text and "0.05063 ± 0.99872i" in text and "Neimark–Sacker" in text
     assert "Chaos is first seen at β" in text and "No value is hyperchaotic" in text
@@ -120,13 +109,14 @@ def test_the_page_of_a_diagram(diagram):
     numbers = summary(found)
     assert sum(numbers[f"share_{name}"] for name in REGIMES) == pytest.approx(1)
     assert numbers["largest_exponent"] == found.exponents.values.max()
-    assert period_windows(found)[0][:2] == (4, 1.0)
+    first = regime_runs(found).iloc[0]
+    assert (first["regime"], first["period"], first["first"]) == ("periodic", 4, 1.0)
 
 
 def test_a_page_without_chaos_or_bifurcation(tmp_path):
     calm = dataclasses.replace(DIAGRAM, between=(0.5, 1.0), count=4)
     assert neimark_sacker(calm) is None
-    text = text_of(run_orbit_diagram(calm, tmp_path))
+    text = text_of(diagram_experiment.STUDY.run(calm, tmp_path))
     assert "No value is chaotic" in text and "Neimark" not in text
 
 
@@ -136,9 +126,8 @@ def test_the_simple_cycle_ends_where_it_should():
 
 
 def test_trajectories(tmp_path):
-    page = run_trajectories(TRAJECTORIES, tmp_path)
-    assert_self_contained(page)
-    assert (tmp_path / "sweep").is_dir()
+    page = trajectories.STUDY.run(TRAJECTORIES, tmp_path)
+    assert_written(page, ("time_series", "phase_planes", "spectra", "autocorrelations"), tables=["trajectories"])
     found = xr.load_dataset(tmp_path / "trajectories.nc", engine="h5netcdf")
     assert found.regime.values.tolist() == ["periodic", "chaos"] and found.period.values.tolist() == [4, 0]
     assert int(found.steps_run[1]) > int(found.steps_run[0]), "chaos is followed further"
@@ -148,30 +137,28 @@ def test_trajectories(tmp_path):
     np.testing.assert_allclose(found.m_o.sel(beta=1.1), again, atol=1e-12)
     text = text_of(page)
     assert "4-cycle" in text and "0.143" in text and "still chaos after" in text and "4-cycle: 5" in text
-    stems = ("time_series", "phase_planes", "spectra", "autocorrelations")
-    assert all((tmp_path / f"{stem}.{end}").exists() for stem in stems for end in ("png", "svg"))
     # One more value of β costs one value.
     reports = []
     more = dataclasses.replace(TRAJECTORIES, betas=(1.1, 1.2, 1.28))
-    run_trajectories(more, tmp_path, progress=lambda *report: reports.append(report))
+    trajectories.STUDY.run(more, tmp_path, progress=lambda *report: reports.append(report))
     assert {message.split(":")[0] for _, _, message in reports if message.startswith("β")} == {"β = 1.2"}
 
 
 def test_trajectories_without_other_starts_are_the_same_from_other_processes(tmp_path):
     short = dataclasses.replace(TRAJECTORIES, betas=(1.1,), confirm=0, windows=0)
-    here = trajectories_data(short)
-    there = trajectories_data(short, folder=tmp_path / "sweep", executor=Executor("processes", workers=1))
+    here = trajectories.STUDY.data(short)
+    there = trajectories.STUDY.data(short, folder=tmp_path / "sweep", executor=Executor("processes", workers=1))
     xr.testing.assert_allclose(there, here)
     assert here.window_period.shape == (1, 0) and here.regime.values.tolist() == ["periodic"]
-    run_trajectories(short, tmp_path)
+    trajectories.STUDY.run(short, tmp_path)
 
 
 def test_phase_diagram(tmp_path):
-    page = run_phase_diagram(PHASE, tmp_path)
-    assert_self_contained(page)
+    page = phase_diagram.STUDY.run(PHASE, tmp_path)
+    assert_written(page, ("phase_diagram", "regimes"))
     found = xr.load_dataset(tmp_path / "phase_diagram.nc", engine="h5netcdf").transpose("beta", "gamma", ...)
     assert found.regime.shape == (6, 6) and (found.regime.values[0] == REGIMES.index("periodic")).all()
-    again = phase_diagram_data(PHASE).transpose("beta", "gamma", ...)
+    again = phase_diagram.STUDY.data(PHASE).transpose("beta", "gamma", ...)
     np.testing.assert_array_equal(found.regime.values[0], again.regime.values[0])
     np.testing.assert_allclose(found.exponents.values[0], again.exponents.values[0], atol=1e-9)
     assert "The largest exponent is" in text_of(page) and "periodic" in text_of(page)
@@ -179,9 +166,9 @@ def test_phase_diagram(tmp_path):
 
 def test_finite_size(tmp_path):
     reports = []
-    page = run_finite_size(SIZES, tmp_path, progress=lambda *report: reports.append(report))
-    assert_self_contained(page)
-    found = finite_size_data(SIZES, folder=tmp_path / "sweep")
+    page = finite_size.STUDY.run(SIZES, tmp_path, progress=lambda *report: reports.append(report))
+    assert_written(page, ["finite_size"], tables=["finite_size"])
+    found = finite_size.STUDY.data(SIZES, folder=tmp_path / "sweep")
     slope, error, _ = power_of(found, SIZES)
     assert abs(slope + 0.5) < 4 * error + 0.02 and error < 0.05
     scores = z_scores(found)
@@ -189,17 +176,14 @@ def test_finite_size(tmp_path):
     assert "N = 99000000, counts per class" in [message for _, _, message in reports]
     saved = xr.load_dataset(tmp_path / "finite_size.nc", engine="h5netcdf")
     xr.testing.assert_identical(saved.drop_attrs(), found.drop_attrs())
-    assert {file.name for file in tmp_path.iterdir()} == {
-        *(f"finite_size.{end}" for end in ("nc", "html", "csv", "png", "svg")), "sweep"
-    }  # fmt: skip
     text = text_of(page)
     assert "0.356" in text and "decades" in text
     # Finished points are kept, and a size more costs one point, wherever it is among them.
     reports.clear()
     more = dataclasses.replace(SIZES, bits=(99, 990, *SIZES.bits[1:]))
-    run_finite_size(more, tmp_path, progress=lambda *report: reports.append(report))
+    finite_size.STUDY.run(more, tmp_path, progress=lambda *report: reports.append(report))
     assert [message for _, _, message in reports if message.startswith("N")] == ["N = 990, counts per class"]
-    assert finite_size_data(more, folder=tmp_path / "sweep").bits.values.tolist() == list(more.bits)
+    assert finite_size.STUDY.data(more, folder=tmp_path / "sweep").bits.values.tolist() == list(more.bits)
 
 
 def test_copies_are_those_of_the_seed():

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from thermoformer._progress import silent
 from thermoformer.experiments import Executor, markov
-from thermoformer.experiments.markov import FOUR_PATHS, TWO_PATHS, MarkovConfig, gp_references, markov_data, run_markov
+from thermoformer.experiments.markov import FOUR_PATHS, TWO_PATHS, MarkovConfig, gp_references
 from thermoformer.experiments.markov.published import compare
 from thermoformer.experiments.sampled import FINITE_WIDTH_NAMES as FINITE_WIDTH
 from thermoformer.sweeps import Sweep, SweepStore, status_of
 
 from .pretended import REASON, pretend_to_sample
-from .test_page import assert_self_contained
+from .test_page import assert_written
 
 TINY = MarkovConfig(
     seeds=2,
@@ -33,7 +34,7 @@ SAMPLED = dataclasses.replace(TINY, sampled_seeds=1, sampled_up_to=5)
 
 @pytest.fixture(scope="module")
 def dataset() -> xr.Dataset:
-    return markov_data(TINY)
+    return markov.STUDY.data(TINY)
 
 
 @pytest.fixture(scope="module")
@@ -41,21 +42,7 @@ def sampled() -> xr.Dataset:
     """With pretended samplers; `test_sampled` has the real ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(markov, "beside_theory", pretend_to_sample)
-        return markov_data(SAMPLED)
-
-
-@pytest.fixture
-def computed(monkeypatch) -> list[tuple[int, int]]:
-    """The (variant, repetition) pairs that were really computed."""
-    calls: list[tuple[int, int]] = []
-    original = markov._variant_data
-
-    def counted(config, variant_number, index, progress=None):
-        calls.append((variant_number, index))
-        return original(config, variant_number, index, progress)
-
-    monkeypatch.setattr(markov, "_variant_data", counted)
-    return calls
+        return markov.STUDY.data(SAMPLED)
 
 
 def test_dataset_has_the_documented_variables(dataset):
@@ -132,26 +119,17 @@ def test_reference_paths():
 
 
 def test_a_repetition_depends_on_its_seed_alone(dataset):
-    last_only = markov._variant_data(TINY, 1, 1)
+    last_only = markov._reported_part(TINY, 1, 1, silent)
     np.testing.assert_array_equal(last_only.accuracy, dataset.accuracy.sel(variant="2 paths", seed=1))
-    other = markov._variant_data(dataclasses.replace(TINY, seed=1), 1, 1)
+    other = markov._reported_part(dataclasses.replace(TINY, seed=1), 1, 1, silent)
     assert not np.array_equal(last_only.log_evidence, other.log_evidence)
 
 
 def test_run_writes_data_figures_table_and_page(tmp_path, dataset):
     reports = []
-    page = run_markov(TINY, tmp_path / "out", progress=lambda *report: reports.append(report))
+    page = markov.STUDY.run(TINY, tmp_path / "out", progress=lambda *report: reports.append(report))
     assert page == tmp_path / "out" / "markov.html"
-    stems = ("accuracy", "order_parameters", "label_overlap", "kernels")
-    expected = {
-        "sweep",
-        "markov.nc",
-        "markov.html",
-        "accuracy.csv",
-        *(f"{stem}.{end}" for stem in stems for end in ("png", "svg")),
-    }
-    assert {file.name for file in page.parent.iterdir()} == expected
-    assert_self_contained(page)
+    assert_written(page, ("accuracy", "order_parameters", "label_overlap", "kernels"), tables=["accuracy"])
     assert reports[:2] == [(0, 2, "starting"), (0, 2, "4 paths, seed 1")]
     assert (1, 2, "4 paths, seed 2") in reports and reports[-1] == (2, 2, "done")
     saved = xr.load_dataset(tmp_path / "out" / "markov.nc", engine="h5netcdf")
@@ -163,47 +141,17 @@ def test_run_writes_data_figures_table_and_page(tmp_path, dataset):
     assert not any(row["published_percent"] for row in rows), "another task than the published one"
 
 
-def test_an_interrupted_run_goes_on(tmp_path, computed, dataset, monkeypatch):
-    monkeypatch.setattr(markov, "usual_workers", lambda: 1)
-    folder = tmp_path / "sweep"
-
-    def interrupt(done, total, message):
-        if message.startswith("2 paths, seed 2"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        markov_data(TINY, folder=folder, progress=interrupt)
-    assert computed == [(0, 0), (1, 0), (0, 1)]
-    computed.clear()
-    resumed = markov_data(TINY, folder=folder)
-    assert computed == [(0, 1), (1, 1)], "the finished repetition is not computed again"
-    xr.testing.assert_allclose(resumed, dataset)
-    computed.clear()
-    markov_data(TINY, folder=folder)
-    assert not computed
-
-
 def test_one_thread_other_processes_and_a_resume_from_the_folder_give_the_same(tmp_path, dataset, monkeypatch):
-    processes = markov_data(TINY, folder=tmp_path / "p", executor=Executor("processes", workers=2))
+    processes = markov.STUDY.data(TINY, folder=tmp_path / "p", executor=Executor("processes", workers=2))
     xr.testing.assert_allclose(processes, dataset)
     assert status_of(SweepStore(tmp_path / "p")).done == 2
     monkeypatch.setattr(markov, "usual_workers", lambda: 1)
-    xr.testing.assert_allclose(markov_data(TINY), dataset)
+    xr.testing.assert_allclose(markov.STUDY.data(TINY), dataset)
     # The folder says all that is needed to go on, without the experiment.
     (tmp_path / "p" / "data.zarr" / "status" / "c" / "1").unlink()
     again = Sweep.from_store(tmp_path / "p")
     assert again.status().left == 1
     np.testing.assert_allclose(again.run().accuracy.values, dataset.transpose("seed", ...).accuracy.values)
-
-
-def test_more_seeds_are_added_and_fewer_lose_nothing(tmp_path, computed, monkeypatch):
-    monkeypatch.setattr(markov, "usual_workers", lambda: 1)
-    folder = tmp_path / "sweep"
-    markov_data(dataclasses.replace(TINY, seeds=1), folder=folder)
-    markov_data(TINY, folder=folder)
-    assert computed == [(0, 0), (1, 0), (0, 1), (1, 1)]
-    assert markov_data(dataclasses.replace(TINY, seeds=1), folder=folder).sizes["seed"] == 1
-    assert markov_data(TINY, folder=folder).sizes["seed"] == 2 and len(computed) == 4
 
 
 def test_the_theory_alone_allows_temperature_zero():

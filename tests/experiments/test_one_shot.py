@@ -15,7 +15,7 @@ from small_images import data_folder
 from typer.testing import CliRunner
 
 from thermoformer.cli import app
-from thermoformer.experiments.one_shot import OneShotConfig, one_shot_data, run_one_shot
+from thermoformer.experiments.one_shot import STUDY, OneShotConfig
 from thermoformer.experiments.one_shot import points as one_shot_points
 from thermoformer.experiments.one_shot import training as one_shot_training
 from thermoformer.experiments.one_shot.numbers import (
@@ -108,7 +108,7 @@ def finished(tmp_path_factory, config):
     with pytest.MonkeyPatch.context() as patch:
         for name in ("sample_order_parameters", "sample_weights_on_paths"):
             patch.setattr(one_shot_points, name, pretend_to_sample)
-        return folder, run_one_shot(config, folder)
+        return folder, STUDY.run(config, folder)
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def test_test_labels_choose_nothing(dataset, config, monkeypatch):
     one_shot_points._frozen_heads.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(OneShotTask, "sequences", turned)
-        other = one_shot_data(dataclasses.replace(config, sampled_draws=0, choose_variances=False, repetitions=1))
+        other = STUDY.data(dataclasses.replace(config, sampled_draws=0, choose_variances=False, repetitions=1))
     one_shot_points._frozen_heads.cache_clear()
     np.testing.assert_allclose(other.accuracy.sel(part="test"), 1 - dataset.accuracy.sel(part="test"))
     for name in ("temperature_by_validation", "temperature_by_evidence", "compared_width", "correlation"):
@@ -273,7 +273,7 @@ def test_a_run_goes_on_with_other_widths(finished, config, monkeypatch):
 
     monkeypatch.setattr(one_shot_points, "solve", counted)
     more = dataclasses.replace(config, widths=(5, 50, WIDE), sampled_draws=0, choose_variances=False, repetitions=1)
-    found = one_shot_data(more, folder=folder / "sweep")
+    found = STUDY.data(more, folder=folder / "sweep")
     assert solved == [(50, 0.1), (50, 0.5)]
     assert found.width.values.tolist() == [5, 50, WIDE, np.inf]
 
@@ -281,7 +281,7 @@ def test_a_run_goes_on_with_other_widths(finished, config, monkeypatch):
 def test_a_folder_says_all_that_is_needed_to_go_on(finished, dataset, config, tmp_path):
     file = Path(shutil.copy(config.network, tmp_path / "network.safetensors"))
     own = dataclasses.replace(config, network=str(file), sampled_draws=0, repetitions=1)
-    one_shot_data(own, folder=tmp_path / "sweep")
+    STUDY.data(own, folder=tmp_path / "sweep")
     for name, missing, result in (
         ("widths", "0/1", "accuracy"),
         ("limit", "1", "trained_order_accuracy"),
@@ -337,7 +337,7 @@ def test_correlations(dataset):
 def test_repetitions_have_other_sequences_and_choose_by_themselves(dataset, config):
     first = at_choice(dataset, "validation").accuracy.drop_vars("temperature")
     xr.testing.assert_allclose(dataset.repeated_accuracy[0].drop_vars("temperature", errors="ignore"), first)
-    other = one_shot_data(dataclasses.replace(config, seed=1, sampled_draws=0, choose_variances=False, repetitions=1))
+    other = STUDY.data(dataclasses.replace(config, seed=1, sampled_draws=0, choose_variances=False, repetitions=1))
     expected = at_choice(other, "validation").accuracy
     np.testing.assert_allclose(dataset.repeated_accuracy[1], expected)
     np.testing.assert_allclose(dataset.repeated_evidence_accuracy[1], at_choice(other, "evidence").accuracy)
@@ -376,9 +376,9 @@ def test_bad_networks(config, tmp_path):
     with pytest.raises(
         RuntimeError, match="network: got tokens of width 192; expected 64, as the task with channels=1"
     ):
-        one_shot_data(dataclasses.replace(config, network=str(wide)))
+        STUDY.data(dataclasses.replace(config, network=str(wide)))
     with pytest.raises(ValueError, match="file: got .*which is not there"):
-        one_shot_data(dataclasses.replace(config, network=str(tmp_path / "none.safetensors")))
+        STUDY.data(dataclasses.replace(config, network=str(tmp_path / "none.safetensors")))
     (tmp_path / "foreign.safetensors").write_text("not a network")
     with pytest.raises(ValueError, match="file: got .*damaged, or no safetensors file"):
-        one_shot_data(dataclasses.replace(config, network=str(tmp_path / "foreign.safetensors")))
+        STUDY.data(dataclasses.replace(config, network=str(tmp_path / "foreign.safetensors")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -32,6 +33,14 @@ def assert_self_contained(file: Path) -> None:
     assert not links.scripts
     assert all(address.startswith("data:") for address in links.addresses)
     assert "@import" not in text and "url(" not in text
+
+
+def assert_written(page: Path, figures: Sequence[str], tables: Sequence[str] = (), others: Sequence[str] = ()) -> None:
+    """A run wrote its data, page, figures and tables, and nothing else but its sweep; the page stands alone."""
+    expected = {f"{stem}.{end}" for stem in figures for end in ("png", "svg")} | {f"{stem}.csv" for stem in tables}
+    expected |= {page.name, f"{page.stem}.nc", "sweep", *others}
+    assert {file.name for file in page.parent.iterdir()} == expected
+    assert_self_contained(page)
 
 
 @pytest.fixture

@@ -13,10 +13,9 @@ from small_images import data_folder
 from typer.testing import CliRunner
 
 from thermoformer.cli import app
-from thermoformer.experiments import EXPERIMENTS, pruning
+from thermoformer.experiments import pruning
 from thermoformer.experiments.one_shot.training import OneShotTrainingConfig
 from thermoformer.experiments.pruning import config as pruning_config
-from thermoformer.experiments.pruning import pruning_data, run_pruning
 from thermoformer.experiments.pruning import scores as pruning_scores
 from thermoformer.experiments.pruning.config import MEASURED, SCORES, PruningConfig, pruning_inputs
 from thermoformer.experiments.pruning.numbers import order_curves, rank_correlation, single_drops
@@ -63,7 +62,7 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def out(tiny, tmp_path_factory):
-    return run_pruning(tiny, tmp_path_factory.mktemp("run")).parent
+    return pruning.STUDY.run(tiny, tmp_path_factory.mktemp("run")).parent
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +112,9 @@ def test_scores_do_not_know_the_test_labels(dataset, tiny, monkeypatch):
     """Other test characters and labels of theirs: no score, choice or order may change."""
     inputs = pruning_inputs(tiny)
     upside_down = {name: dataclasses.replace(inputs.tasks[name], seed=9) for name in MEASURED}
-    changed = dataclasses.replace(inputs, tasks=inputs.tasks | upside_down)
+    changed = inputs._replace(tasks=inputs.tasks | upside_down)
     monkeypatch.setattr(pruning, "pruning_inputs", lambda config: changed)
-    again = pruning_data(dataclasses.replace(tiny, finetuned_removed=(), rescored=False))
+    again = pruning.STUDY.data(dataclasses.replace(tiny, finetuned_removed=(), rescored=False))
     assert not np.array_equal(again.accuracy.sel(part="test"), dataset.accuracy.sel(part="test"))
     np.testing.assert_array_equal(again.score, dataset.score)
     names = again.order.values.tolist()
@@ -128,10 +127,10 @@ def test_what_is_finished_is_not_done_again(dataset, tiny, out, monkeypatch):
 
     for name in ("subset_data", "score_data", "rescored_data", "train_network"):
         monkeypatch.setattr(pruning, name, forbidden)
-    again = pruning_data(tiny, folder=out)
+    again = pruning.STUDY.data(tiny, folder=out)
     xr.testing.assert_equal(again.drop_attrs(), dataset.drop_attrs())
     with pytest.raises(AssertionError, match="done again"), pytest.warns(UserWarning, match="other settings"):
-        pruning_data(dataclasses.replace(tiny, training_sequences=21), folder=out)
+        pruning.STUDY.data(dataclasses.replace(tiny, training_sequences=21), folder=out)
     next(out.glob("subsets-*.nc")).rename(out / "subsets.nc")
 
 
@@ -206,7 +205,6 @@ def test_codes():
 
 
 def test_the_usual_sizes_are_settings():
-    assert EXPERIMENTS["pruning"].trains
     assert PruningConfig.quick(seed=3).seed == 3 and PruningConfig.quick().test_sequences >= 4000
     assert PruningConfig().finetuned_orders[: len(SCORES)] == SCORES
     assert PruningConfig().settings().steps == 200

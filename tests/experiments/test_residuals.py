@@ -12,13 +12,13 @@ import xarray as xr
 from thermoformer._progress import inside
 from thermoformer.experiments import residuals
 from thermoformer.experiments.markov import FOUR_PATHS, sequences_and_attention
-from thermoformer.experiments.residuals import ResidualsConfig, normalised_tokens, residuals_data, run_residuals
+from thermoformer.experiments.residuals import ResidualsConfig, normalised_tokens
 from thermoformer.experiments.residuals.kinds import EXACT_KINDS, INPUT_NORM, KINDS, NORM_INSIDE, PLAIN, SKIPS, slug
 from thermoformer.experiments.sweeping import record_of
 from thermoformer.learning import PathFeatures, head_scores, solve
 
 from .pretended import NOISE, REASON, pretend_to_sample
-from .test_page import assert_self_contained
+from .test_page import assert_written
 
 TINY = ResidualsConfig(
     seeds=1,
@@ -58,7 +58,7 @@ def computed(monkeypatch, point) -> list[tuple[int, int]]:
 
 
 def test_dataset_has_the_documented_variables(computed):
-    dataset = residuals_data(dataclasses.replace(TINY, seeds=2, widths=(10, 20)))
+    dataset = residuals.STUDY.data(dataclasses.replace(TINY, seeds=2, widths=(10, 20)))
     assert computed == [(0, 10), (0, 20), (1, 10), (1, 20)]
     for name in TABLED:
         assert dataset[name].dims == ("seed", "width", "kind", "approach"), name
@@ -157,55 +157,20 @@ def test_run_writes_data_figures_table_and_page(tmp_path, computed):
     seeds, widths = 2, (10, 20)
     config = dataclasses.replace(TINY, seeds=seeds, widths=widths)
     reports = []
-    page = run_residuals(config, tmp_path / "out", progress=lambda *report: reports.append(report))
+    page = residuals.STUDY.run(config, tmp_path / "out", progress=lambda *report: reports.append(report))
     assert page == tmp_path / "out" / "residuals.html"
     stems = ("accuracy", "distances", "predictions", "order_parameters", "head_scores")
-    figures = {f"{stem}.{end}" for stem in stems for end in ("png", "svg")}
-    assert {file.name for file in page.parent.iterdir()} == {
-        "sweep",
-        "residuals.nc",
-        "residuals.html",
-        "residuals.csv",
-        *figures,
-    }
-    assert_self_contained(page)
+    assert_written(page, stems, tables=["residuals"])
     points = seeds * len(widths)
     assert reports[:2] == [(0, points, "starting"), (0, points, "N = 10, seed 1: plain")]
     assert reports[-1] == (points, points, "done")
     assert [done for done, _, _ in reports] == sorted(done for done, _, _ in reports)
     saved = xr.load_dataset(page.parent / "residuals.nc", engine="h5netcdf")
-    xr.testing.assert_allclose(saved, residuals_data(config))
+    xr.testing.assert_allclose(saved, residuals.STUDY.data(config))
     with (tmp_path / "out" / "residuals.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == len(widths) * len(KINDS) * 3
     assert all(float(row["distance_mean_percent"]) > 0 for row in rows if row["approach"] != "sampled")
-
-
-def test_an_interrupted_run_goes_on_and_seeds_and_widths_are_added(tmp_path, computed):
-    folder = tmp_path / "sweep"
-    config = dataclasses.replace(TINY, seeds=2, widths=(10, 20))
-
-    def interrupt(done, total, message):
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        residuals_data(config, folder=folder, progress=interrupt)
-    assert computed == [(0, 10), (0, 20)]
-    computed.clear()
-    resumed = residuals_data(config, folder=folder)
-    assert computed == [(1, 10), (1, 20)]
-    xr.testing.assert_allclose(resumed, residuals_data(config))
-    computed.clear()
-    wider = residuals_data(dataclasses.replace(config, widths=(10, 15, 20)), folder=folder)
-    assert computed == [(0, 15), (1, 15)] and wider.width.values.tolist() == [10, 15, 20]
-    xr.testing.assert_allclose(wider.sel(width=[10, 20]), resumed)
-    computed.clear()
-    assert residuals_data(dataclasses.replace(config, seeds=1), folder=folder).sizes["seed"] == 1
-    assert residuals_data(dataclasses.replace(config, seeds=3, widths=(20,)), folder=folder).sizes["seed"] == 3
-    assert computed == [(2, 20)]
-    with pytest.warns(UserWarning, match="sweep holds a run with other settings: kept as sweep-.*, starting anew"):
-        residuals_data(dataclasses.replace(config, temperature=0.1), folder=folder)
 
 
 def test_the_page_says_what_has_not_mixed_and_what_did_not_converge(tmp_path, computed, point, monkeypatch):
@@ -214,6 +179,6 @@ def test_the_page_says_what_has_not_mixed_and_what_did_not_converge(tmp_path, co
         converged=point.converged & False,
     )  # fmt: skip
     monkeypatch.setattr(residuals, "_all_kinds", lambda *arguments: spoiled)
-    text = run_residuals(TINY, tmp_path).read_text()
+    text = residuals.STUDY.run(TINY, tmp_path).read_text()
     assert text.count("had not mixed (the first: too few draws)") == 3
     assert "3 solutions of the theory did not reach the solver" in text

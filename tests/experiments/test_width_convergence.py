@@ -14,29 +14,24 @@ from thermoformer.experiments import width_convergence
 from thermoformer.experiments.one_path import (
     APPROACHES,
     QUANTITIES,
+    OnePath,
     OnePathConfig,
     fitted_slope,
-    log_prior_density,
-    one_path_data,
     one_path_problem,
-    quadrature_posterior,
 )
 from thermoformer.experiments.width_convergence import (
     STUDY,
     WidthConvergence,
     WidthConvergenceConfig,
     expected_seconds,
-    run_width_convergence,
-    width_convergence_data,
     width_convergence_point,
     width_within,
-    within_sentence,
 )
 from thermoformer.experiments.words import duration, small_percent
-from thermoformer.learning import Architecture, PathFeatures, Posterior, gaussian_process
+from thermoformer.learning import Architecture, Posterior, gaussian_process
 from thermoformer.learning.comparison import METHODS, Comparison, compare
 
-from .test_page import assert_self_contained
+from .test_page import assert_written
 
 TINY = WidthConvergenceConfig(
     seeds=2,
@@ -100,53 +95,7 @@ def computed(monkeypatch) -> list[tuple[int, int]]:
 @pytest.fixture(scope="module")
 def one_path() -> xr.Dataset:
     # Two widths and not more: each is compiled anew.
-    return one_path_data(OnePathConfig(widths=(16, 256), data_sets=4))
-
-
-@pytest.mark.parametrize("width", [1, 4, 100])
-def test_prior_of_one_path_is_normalised_with_the_right_mean(width):
-    w = np.linspace(-60, 5, 200_001)
-    density = np.exp(log_prior_density(w, width)) * (w[1] - w[0])
-    assert density.sum() == pytest.approx(1, abs=1e-10)
-    assert density @ np.exp(2 * w) == pytest.approx(1, abs=1e-10)  # E[r1² r2²] = 1
-    assert density @ np.exp(4 * w) == pytest.approx((1 + 2 / width) ** 2, rel=1e-10)  # E[χ⁴] = N² + 2N
-
-
-@pytest.mark.parametrize("width", [1, 4, 64])
-def test_quadrature_has_converged(width):
-    config = OnePathConfig()
-    features, labels, test = one_path_problem(config, width, 0)
-    given = (Architecture((1,), width, variances=(1.3, 0.7, 1.1)), features, labels)
-    coarse, usual, fine = (quadrature_posterior(*given, temperature=0.3, nodes=nodes) for nodes in (200, 400, 2000))
-    for other in (coarse, usual):
-        assert other.log_evidence == pytest.approx(fine.log_evidence, abs=1e-10)
-        np.testing.assert_allclose(other.predict(test).mean, fine.predict(test).mean, atol=1e-11)
-        np.testing.assert_allclose(other.predict(test).variance, fine.predict(test).variance, rtol=1e-10)
-
-
-def test_quadrature_against_draws_from_the_prior():
-    features, labels, test = one_path_problem(OnePathConfig(), 5, 0)
-    arch = Architecture((1,), 5)
-    exact = quadrature_posterior(arch, features, labels, temperature=0.3)
-    generator = np.random.default_rng(0)
-    order = np.prod(generator.chisquare(5, size=(2, 200_000)) / 5, axis=0)
-    inputs, new = (np.asarray(each.values)[:, 0] / np.sqrt(10) for each in (features, test))
-    values, vectors = np.linalg.eigh(inputs @ inputs.T)
-    rotated = vectors.T @ labels
-    spread = order[:, None] * values + 0.3
-    likelihood = np.exp(-0.5 * np.sum(np.log(2 * np.pi * spread) + rotated**2 / spread, axis=1))
-    assert exact.log_evidence == pytest.approx(np.log(likelihood.mean()), abs=0.01)
-    weights = likelihood / likelihood.sum()
-    assert exact.order_parameter[0, 0] == pytest.approx(weights @ order, rel=0.02)
-    means = (order[:, None] / spread * rotated) @ (vectors.T @ (inputs @ new.T))
-    np.testing.assert_allclose(exact.predict(test).mean, weights @ means, atol=0.01)
-
-
-def test_no_data_leave_the_prior():
-    features = PathFeatures.from_attentioned_inputs(np.zeros((3, 1, 4)))
-    nothing = quadrature_posterior(Architecture((1,), 4), features, [1.0, 2.0, 3.0], temperature=0.5)
-    assert nothing.order_parameter[0, 0] == pytest.approx(1, abs=1e-12)
-    assert nothing.log_evidence == pytest.approx(-0.5 * (3 * np.log(2 * np.pi * 0.5) + 14 / 0.5), abs=1e-11)
+    return OnePath().data(OnePathConfig(widths=(16, 256), data_sets=4))
 
 
 def test_errors_fall_with_the_promised_orders(one_path):
@@ -177,15 +126,15 @@ def test_one_path_goes_on_and_takes_more_widths_and_data_sets(tmp_path, monkeypa
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        one_path_data(config, folder=folder, progress=interrupt)
+        OnePath().data(config, folder=folder, progress=interrupt)
     assert calls == [(0, 4), (1, 4)], "width by width"
     calls.clear()
-    more = one_path_data(dataclasses.replace(config, widths=(4, 8, 16)), folder=folder)
+    more = OnePath().data(dataclasses.replace(config, widths=(4, 8, 16)), folder=folder)
     assert sorted(calls) == [(0, 8), (0, 16), (1, 8), (1, 16)] and more.width.values.tolist() == [4, 8, 16]
     np.testing.assert_allclose(more.error.sel(width=16), one_path.error.sel(width=16, seed=[0, 1]), rtol=1e-3)
     assert more.error.dims == ("seed", "width", "approach", "quantity") and more.error.attrs["long_name"]
     calls.clear()
-    assert one_path_data(dataclasses.replace(config, data_sets=3), folder=folder).sizes["seed"] == 3
+    assert OnePath().data(dataclasses.replace(config, data_sets=3), folder=folder).sizes["seed"] == 3
     assert sorted(calls) == [(2, 4), (2, 16)]
 
 
@@ -204,7 +153,7 @@ def test_a_point_has_every_approach_on_the_task(monkeypatch):
 
 
 def test_data_have_errors_against_both_references(computed):
-    dataset = width_convergence_data(TINY)
+    dataset = STUDY.data(TINY)
     assert computed == [(0, 4), (0, 8), (1, 4), (1, 8)], "cheap widths first"
     assert dict(dataset.sizes) == {
         "seed": 2, "width": 2, "approach": 5, "example": 10, "path": 4, "path_other": 4, "reference": 2, "quantity": 3,
@@ -227,36 +176,8 @@ def test_a_point_is_the_same_in_threads(computed, monkeypatch, workers):
     point = width_convergence_point(1, 4, STUDY.record(TINY))
     assert np.isfinite(point.approach_seconds).all() and point.mixed.all()
     xr.testing.assert_equal(point, width_convergence_point(1, 4, STUDY.record(TINY)))
-    whole = width_convergence_data(TINY).sel(seed=1, width=4, drop=True)
+    whole = STUDY.data(TINY).sel(seed=1, width=4, drop=True)
     np.testing.assert_array_equal(whole.error, point.error)
-
-
-def test_an_interrupted_run_goes_on(computed, tmp_path):
-    folder = tmp_path / "sweep"
-
-    def interrupt(done, total, message):
-        if done == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        width_convergence_data(TINY, folder=folder, progress=interrupt)
-    assert computed == [(0, 4), (0, 8), (1, 4)]
-    computed.clear()
-    assert width_convergence_data(TINY, folder=folder).sizes["seed"] == 2
-    assert computed == [(1, 8)], "finished points are not computed again"
-    computed.clear()
-    wider = dataclasses.replace(TINY, widths=(4, 6, 8), seeds=1)
-    found = width_convergence_data(wider, folder=folder)
-    assert (found.sizes["seed"], found.width.values.tolist()) == (1, [4, 6, 8]), "what was asked for, in its order"
-    assert computed == [(0, 6)], "widths can be added"
-    computed.clear()
-    width_convergence_data(dataclasses.replace(TINY, seeds=3), folder=folder)
-    assert computed == [(2, 4), (2, 8)], "and seeds"
-    other_part = dataclasses.replace(TINY, one_path=OnePathConfig(data_sets=1))
-    width_convergence_data(other_part, folder=folder)
-    assert len(computed) == 2, "the other part is apart"
-    with pytest.warns(UserWarning, match="sweep holds a run with other settings: kept as sweep-.*, starting anew"):
-        width_convergence_data(dataclasses.replace(TINY, temperature=0.1), folder=folder)
 
 
 def test_a_point_that_failed_stops_only_those_who_ask_for_it(computed, tmp_path, monkeypatch):
@@ -267,12 +188,12 @@ def test_a_point_that_failed_stops_only_those_who_ask_for_it(computed, tmp_path,
 
     monkeypatch.setattr(width_convergence, "compare", fail_at_eight)
     with pytest.raises(RuntimeError, match="2 of 4 points failed, the first at seed = 0, width = 8:(.|\n)*broken"):
-        width_convergence_data(TINY, folder=tmp_path / "sweep")
+        STUDY.data(TINY, folder=tmp_path / "sweep")
     narrow = dataclasses.replace(TINY, widths=(4,))
-    assert width_convergence_data(narrow, folder=tmp_path / "sweep").sizes["seed"] == 2
+    assert STUDY.data(narrow, folder=tmp_path / "sweep").sizes["seed"] == 2
     monkeypatch.setattr(width_convergence, "compare", fake_compare)
     computed.clear()
-    assert np.isfinite(width_convergence_data(TINY, folder=tmp_path / "sweep").accuracy.sel(approach="exact")).all()
+    assert np.isfinite(STUDY.data(TINY, folder=tmp_path / "sweep").accuracy.sel(approach="exact")).all()
     assert computed == [(0, 8), (1, 8)], "the next run tries them again"
 
 
@@ -287,23 +208,20 @@ def test_a_failure_in_a_thread_ends_the_others(computed, monkeypatch):
 
     monkeypatch.setattr(width_convergence, "compare", fail_at_the_theory)
     with pytest.raises(RuntimeError, match="4 of 4 points failed, the first at seed = 0, width = 4:(.|\n)*broken"):
-        width_convergence_data(TINY)
+        STUDY.data(TINY)
 
 
 def test_run_writes_data_figures_tables_and_page(tmp_path, computed, one_path, monkeypatch):
     reports = []
-    monkeypatch.setattr(width_convergence, "one_path_data", lambda config, **given: one_path)
-    page = run_width_convergence(TINY, tmp_path / "out", progress=lambda *report: reports.append(report))
+    monkeypatch.setattr(OnePath, "data", lambda self, config, **given: one_path)
+    page = STUDY.run(TINY, tmp_path / "out", progress=lambda *report: reports.append(report))
     stems = ("one_path", "against_exact", "against_sampled", "comparison")
-    expected = {"sweep", "width_convergence.nc", "one_path.nc", "width_convergence.html", "errors.csv", "one_path.csv"}
-    expected |= {f"{stem}.{end}" for stem in stems for end in ("png", "svg")}
-    assert {file.name for file in page.parent.iterdir()} == expected
-    assert_self_contained(page)
+    assert_written(page, stems, tables=("errors", "one_path"), others=["one_path.nc"])
     text = page.read_text()
     assert "Saddle, mean: not within 1 % of the exact one up to N = 8 (12 % there)" in text
     assert any("on two cores" in message for _, _, message in reports), "what a point costs is said before it starts"
     saved = xr.load_dataset(page.parent / "width_convergence.nc", engine="h5netcdf")
-    xr.testing.assert_allclose(saved, width_convergence_data(TINY))
+    xr.testing.assert_allclose(saved, STUDY.data(TINY))
     assert reports[-1] == (4, 4, "done")
     with (page.parent / "errors.csv").open() as stream:
         rows = list(csv.DictReader(stream))
@@ -314,7 +232,7 @@ def test_run_writes_data_figures_tables_and_page(tmp_path, computed, one_path, m
 
 def test_page_without_sampled_networks(tmp_path, computed, one_path):
     config = dataclasses.replace(TINY, sampled_widths=(), seeds=1)
-    page = WidthConvergence(one_path).write(width_convergence_data(config), config, tmp_path)
+    page = WidthConvergence(one_path).write(STUDY.data(config), config, tmp_path)
     assert not (tmp_path / "against_sampled.png").exists() and "at no width" in page.read_text()
 
 
@@ -334,16 +252,30 @@ def test_width_within(errors, expected):
     assert found is None if expected is None else found == pytest.approx(expected)
 
 
-def test_words_say_what_noise_hides():
-    widths = np.array([10, 100])
-    small = np.array([1e-4, 1e-4])
-    assert within_sentence(widths, np.array([0.05, 0.02]), small) == (
-        "not within 1 % of the exact one up to N = 100 (2.0 % there)."
-    )
-    hidden = within_sentence(widths, np.array([0.02, 0.005]), np.array([0.02, 0.001]))
-    assert "at the latest from about N = 32 on" in hidden
-    assert "not told from the Monte-Carlo noise at N = 10, where that is up to 2.0 %" in hidden
-    assert "at every width" in within_sentence(widths, np.array([0.005, 0.001]), small)
+@pytest.mark.parametrize(
+    ("errors", "noise", "sentence"),
+    [
+        ((0.05, 0.02), (1e-4, 1e-4), "not within 1 % of the exact one up to N = 8 (2.0 % there)."),
+        ((0.005, 0.001), (1e-4, 1e-4), "within 1 % of the exact one at every width from N = 4 on."),
+        ((0.02, 0.005), (1e-4, 1e-4), "within 1 % of the exact one from about N = 5.7 on."),
+        (
+            (0.02, 0.005),
+            (0.02, 0.001),
+            "within 1 % of the exact one at the latest from about N = 5.7 on; "
+            "not told from the Monte-Carlo noise at N = 4, where that is up to 2.0 %.",
+        ),
+    ],
+)
+def test_the_page_says_from_which_width_on_and_what_noise_hides(tmp_path, computed, one_path, errors, noise, sentence):
+    dataset = STUDY.data(TINY)
+    at = {"reference": "exact", "approach": "saddle", "quantity": "mean"}
+    for name, values in (("error", errors), ("noise", noise)):
+        dataset[name].loc[at] = xr.DataArray(list(values), {"width": [4, 8]}, "width")
+    text = WidthConvergence(one_path).write(dataset, TINY, tmp_path).read_text()
+    assert f"Saddle, mean: {sentence}" in text
+
+
+def test_small_shares():
     assert small_percent(0.5) == "50 %" and small_percent(0.0) == "0 %" and small_percent(np.nan) == "unknown"
 
 
@@ -352,21 +284,3 @@ def test_cost_grows_with_width_and_is_said_in_words():
     costs = [expected_seconds(config, width) for width in (300, 1000)]
     assert 600 < costs[0] < costs[1]
     assert (duration(40), duration(600), duration(7200)) == ("40 s", "10 min", "2.0 h")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"arch": Architecture((2,), 4)}, "arch: got .*; expected one layer with one head"),
-        ({"arch": Architecture((1,), (4, 5))}, "arch: got .*; expected one layer with one head, equal widths"),
-        ({"features": PathFeatures.from_attentioned_inputs(np.ones((3, 2, 4)))}, "features: got 2 paths; expected one"),
-        ({"labels": [1.0]}, "labels: got 1 labels; expected 3"),
-        ({"temperature": 0.0}, "temperature: got 0.0; expected a number above 0"),
-        ({"nodes": 10}, "nodes: got 10; expected 50 or more"),
-    ],
-)
-def test_bad_input_of_the_quadrature(changes, message):
-    features = PathFeatures.from_attentioned_inputs(np.ones((3, 1, 4)))
-    given = {"arch": Architecture((1,), 4), "features": features, "labels": np.ones(3), "temperature": 0.3}
-    with pytest.raises(ValueError, match=message):
-        quadrature_posterior(**(given | changes))

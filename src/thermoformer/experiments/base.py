@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import inspect
 import json
 import math
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import xarray as xr
 
-from .._files import csv_writer
 from .._progress import Progress, silent
 from . import store
 from .listing import HERE, Executor
 from .page import write_page
-from .sweeping import record_of, swept
+from .sweeping import Workspace, record_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
+    from pandas import DataFrame
 
 
 class Study:
@@ -74,11 +76,18 @@ class Study:
         return found
 
     def figures(self, dataset: xr.Dataset, config: Any) -> Mapping[str, Figure]:
-        """Figures by name. Matplotlib is slow to import: import it, or a module that draws, in here."""
-        return {}
+        """Figures by name: by default, what each function `draw_NAME` of the module `figures` beside the study draws.
 
-    def tables(self, dataset: xr.Dataset, config: Any) -> Mapping[str, Iterable[Sequence[Any]]]:
-        """Rows of CSV files by name, the header first."""
+        A function gets the Dataset and the config, and returns None if there is nothing to draw. Matplotlib is slow to
+        import: it is imported when something is drawn.
+        """
+        module = importlib.import_module(".figures", type(self).__module__)
+        functions = {name: value for name, value in vars(module).items() if name.startswith("draw_")}
+        drawn = {name.removeprefix("draw_"): draw(dataset, config) for name, draw in functions.items()}
+        return {name: figure for name, figure in drawn.items() if figure is not None}
+
+    def tables(self, dataset: xr.Dataset, config: Any) -> Mapping[str, DataFrame]:
+        """Tables by the names of their CSV files."""
         return {}
 
     def values(self, dataset: xr.Dataset, config: Any) -> Mapping[str, Any]:
@@ -87,8 +96,7 @@ class Study:
 
     def sized(self, quick: bool, seed: int) -> Any:
         """The config of the usual or of the quick size; the seed is left out where nothing is random."""
-        random = any(field.name == "seed" for field in dataclasses.fields(self.config))
-        given = {"seed": seed} if random else {}
+        given = {"seed": seed} if "seed" in self.config.__dataclass_fields__ else {}
         return self.config.quick(**given) if quick else self.config(**given)
 
     def data(
@@ -102,28 +110,22 @@ class Study:
         """The numbers of the experiment, as its `Study` describes them.
 
         Arguments:
-            folder: where the sweep is kept and gone on with; by default nowhere.
+            folder: where the sweep is kept and continued; default: nowhere.
             executor: where points run.
             progress: called as progress(done, total, message).
         """
-        found = swept(
-            type(self).point,
-            self.axes(config),
-            None if folder is None else Path(folder),
-            config=self.record(config),
-            executor=executor,
-            batch=self.batch(config),
-            vectorised=self.vectorised,
-            progress=progress or silent,
-        )
-        return self.described(self.complete(found, config), config)
-
-    def described(self, dataset: xr.Dataset, config: Any) -> xr.Dataset:
-        """The Dataset with its title, the config that it came from, and the long names of its variables."""
+        where = None if folder is None else Path(folder)
+        dataset = self.compute(config, Workspace(where, executor, progress or silent))
         for name, variable in dataset.data_vars.items():
             if text := self.long_names.get(str(name)):
                 variable.attrs["long_name"] = text
         return dataset.assign_attrs(title=self.title, config=json.dumps(dataclasses.asdict(config)))
+
+    def compute(self, config: Any, workspace: Workspace) -> xr.Dataset:
+        """The Dataset without what `data` says about it: one sweep, unless a study has several."""
+        given = {"batch": self.batch(config), "vectorised": self.vectorised}
+        found = workspace.sweep(type(self).point, self.axes(config), self.record(config), **given)
+        return self.complete(found, config)
 
     def run(self, config: Any, out: str | Path, *, executor: Executor = HERE, progress: Progress | None = None) -> Path:
         """Data, figures, tables and page of the experiment into a folder; returns the path of the page.
@@ -145,21 +147,49 @@ class Study:
 
     def write(self, dataset: xr.Dataset, config: Any, out: str | Path) -> Path:
         """Figures (PNG and SVG), tables (CSV) and the page into a folder; returns the path of the page."""
-        from ..figures import save
-
-        out = Path(out)
-        out.mkdir(parents=True, exist_ok=True)
-        for name, rows in self.tables(dataset, config).items():
-            with csv_writer(out / f"{name}.csv") as writer:
-                writer.writerows(rows)
-        images = {}
-        for name, figure in self.figures(dataset, config).items():
-            images[name] = next(file for file in save(figure, out / name) if file.suffix == f".{self.embedded}")
-        values = {"config": config, "dataset": dataset, "images": images, **self.values(dataset, config)}
-        return write_page(out / f"{self.name}.html", self.template(), values, images)
+        values = {"config": config, "dataset": dataset, **self.values(dataset, config)}
+        drawn, tables = self.figures(dataset, config), self.tables(dataset, config)
+        return write_report(Path(out), self.name, self.template(), values, drawn, tables, embedded=self.embedded)
 
     def template(self) -> Path:
         """The file `page.md` beside the module of the study."""
-        file = sys.modules[type(self).__module__].__file__
-        assert file is not None
-        return Path(file).with_name("page.md")
+        return Path(inspect.getfile(type(self))).with_name("page.md")
+
+
+def write_report(
+    out: Path,
+    name: str,
+    template: Path,
+    values: Mapping[str, Any],
+    drawn: Mapping[str, Figure],
+    tables: Mapping[str, DataFrame],
+    *,
+    embedded: str = "svg",
+) -> Path:
+    """Figures (PNG and SVG), tables (CSV) and a page into a folder; returns the path of the page.
+
+    Arguments:
+        name: of the page.
+        template, values: as in `write_page`; the template has the files of the figures as `images`, too.
+        drawn, tables: by the names of their files.
+        embedded: the format of figures on the page, "svg" or "png".
+    """
+    from ..figures import save
+
+    out.mkdir(parents=True, exist_ok=True)
+    for stem, frame in tables.items():
+        store.write_table(frame, out / f"{stem}.csv")
+    images = {}
+    for stem, figure in drawn.items():
+        images[stem] = next(file for file in save(figure, out / stem) if file.suffix == f".{embedded}")
+    return write_page(out / f"{name}.html", template, {"images": images, **values}, images)
+
+
+def legend_below(figure: Figure, **look: Any) -> Legend:
+    """One legend for all panels of a figure, below them; a name that several panels have stands there once."""
+    entries: dict[str, Any] = {}
+    for ax in figure.axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    usual = {"loc": "outside lower center", "ncols": len(entries), "frameon": False}
+    return figure.legend(list(entries.values()), list(entries), **(usual | look))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
+from typing import Any
 
 from .._progress import Progress, silent
 from .listing import EXPERIMENTS
@@ -30,16 +30,17 @@ def run_demo(out: str | Path, *, progress: Progress | None = None) -> Path:
 
 
 def _write_page(out: Path, pages: dict[str, Path]) -> Path:
-    from ..dynamics import REGIMES  # JAX, which the list of experiments does not wait for
+    # Slow imports, which the list of experiments does not wait for.
+    import pandas as pd
+
+    from ..dynamics import REGIMES
     from .page import write_page
 
-    accuracy = _rows(out / "markov" / "accuracy.csv", variant="4 paths", predictor="accuracy")
-    regimes = _rows(out / "orbit-diagram" / "regimes.csv")
-    counts = {name: sum(int(row["values"]) for row in regimes if row["regime"] == name) for name in REGIMES}
+    accuracy = pd.read_csv(out / "markov" / "accuracy.csv").query("variant == '4 paths' and predictor == 'accuracy'")
+    counts: Any = pd.read_csv(out / "orbit-diagram" / "regimes.csv").groupby("regime")["values"].sum()
     values = {
         "accuracy": accuracy,
-        "percents": [f"{float(row['mean_percent']):.1f}" for row in accuracy],
-        "regimes": ", ".join(f"{count} {name}" for name, count in counts.items() if count),
+        "regimes": ", ".join(f"{counts[name]} {name}" for name in REGIMES if name in counts),
         "pages": {name: file.relative_to(out).as_posix() for name, file in pages.items()},
     }
     images = {
@@ -47,9 +48,3 @@ def _write_page(out: Path, pages: dict[str, Path]) -> Path:
         "orbit_diagram": out / "orbit-diagram" / "orbit_diagram.png",
     }
     return write_page(out / "index.html", Path(__file__).with_name("demo.md"), values, images)
-
-
-def _rows(file: Path, **wanted: str) -> list[dict[str, str]]:
-    with file.open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]

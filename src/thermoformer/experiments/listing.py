@@ -1,13 +1,17 @@
-"""The list of experiments, and where one runs. Nothing heavy is imported here: an experiment is when it runs."""
+"""The list of experiments, and where one runs. An experiment is imported when it runs: that is slow."""
 
 from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .._progress import Progress
 from .._validation import fail
+
+if TYPE_CHECKING:
+    from .base import Study
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,7 @@ class Executor:
 
     Fields:
         name: "local", "processes" or "dask".
-        workers: how many processes; by default as many as cores.
+        workers: how many processes; default: one per core.
         cluster: address of a dask scheduler.
     """
 
@@ -30,23 +34,26 @@ HERE = Executor()
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment that can be run by name.
+    """An experiment as the list shows it; its `Study` is imported on first use.
 
     Fields:
         name: what it is called on the command line.
         summary: one line on what it shows.
         quick_time: about how long the quick size takes on two cores.
         module: the module of this package with its study.
-        trains: whether it starts from a trained network, and so can train one of its own first.
-        study: the name of its `Study` in the module.
+        variable: the name of its study there.
     """
 
     name: str
     summary: str
     quick_time: str
     module: str
-    trains: bool = False
-    study: str = "STUDY"
+    variable: str = "STUDY"
+
+    @property
+    def study(self) -> Study:
+        """What does the work."""
+        return getattr(importlib.import_module(f".{self.module}", __package__), self.variable)
 
     def run(
         self,
@@ -68,16 +75,15 @@ class Experiment:
             executor: where its points run.
             progress: called as progress(done, total, message) along the way.
         """
-        if train and not self.trains:
-            raise fail("train", True, f"no such thing: {self.name} does not start from a trained network")
-        study = getattr(importlib.import_module(f".{self.module}", __package__), self.study)
-        config, out = study.sized(quick, seed), Path(out)
+        config, out = self.study.sized(quick, seed), Path(out)
         if train:
+            if not hasattr(config, "with_network"):
+                raise fail("train", True, f"no such thing: {self.name} does not start from a trained network")
             from .one_shot import training
 
             network = training.trained_network(out / "training", quick=quick, seed=seed, progress=progress)
             config = config.with_network(*network)
-        return study.run(config, out, executor=executor, progress=progress)
+        return self.study.run(config, out, executor=executor, progress=progress)
 
 
 EXPERIMENTS = {
@@ -94,7 +100,6 @@ EXPERIMENTS = {
             summary="One-shot images, frozen heads of a trained network: which width does best, which paths count",
             quick_time="about two minutes",
             module="one_shot",
-            trains=True,
         ),
         Experiment(
             name="width-convergence",
@@ -113,7 +118,6 @@ EXPERIMENTS = {
             summary="Heads pruned from a trained network: do the theory's scores say which can go?",
             quick_time="about two minutes",
             module="pruning",
-            trains=True,
         ),
         Experiment(
             name="trajectories",
@@ -132,7 +136,7 @@ EXPERIMENTS = {
             summary="The same diagram at the onset of chaos: β from 1.24 to 1.28",
             quick_time="about 20 seconds",
             module="orbit_diagram",
-            study="ZOOMED",
+            variable="ZOOMED",
         ),
         Experiment(
             name="phase-diagram",

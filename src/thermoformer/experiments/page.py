@@ -26,51 +26,10 @@ from .._files import write_safely
 from .._validation import fail
 from .words import FILTERS
 
+_HERE = Path(__file__).parent
 _MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 # Characters that mean something in HTML or in Markdown, as both write them where they mean nothing.
 _PLAIN = str.maketrans({mark: f"&#{ord(mark)};" for mark in "&<>\"'\\`*_[]|~#"})
-
-_CSS = """
-:root { color-scheme: light; }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 60rem; color: #1c1c1c; background: #fff;
-       font: 1.05rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-h1 { font-size: 1.75rem; line-height: 1.2; margin: 0 0 .4rem; }
-h2 { font-size: 1.25rem; margin: 2.4rem 0 .5rem; padding-top: 1rem; border-top: 1px solid #ddd; }
-p { margin: .7rem 0; max-width: 46rem; }
-p.lead { font-size: 1.1em; color: #444; }
-figure { margin: 1.2rem 0; }
-figure div, .table { overflow-x: auto; }
-figure img { display: block; width: 100%; min-width: 38rem; height: auto; }
-figcaption, caption { font-size: .9em; color: #444; text-align: left; padding: .4rem 0; max-width: 46rem; }
-.table { margin: 1.2rem 0; }
-.row { display: flex; flex-wrap: wrap; column-gap: 2.5rem; }
-.row > * { min-width: 0; }
-table { border-collapse: collapse; font-size: .9em; font-variant-numeric: tabular-nums; }
-caption { caption-side: bottom; }
-th, td { padding: .25rem .5rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #e4e4e4; }
-thead th { border-bottom: 2px solid #888; }
-th:first-child, td:first-child { text-align: left; }
-.quiet { color: #6e6e6e; }
-dt { margin-top: .8rem; }
-dd { margin: 0 0 0 1.2rem; color: #444; }
-code { font: .95em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
-footer { margin-top: 2.5rem; font-size: .85em; color: #6e6e6e; }
-@media (max-width: 36rem) {
-  th, td { padding: .25rem .3rem; }
-  table { font-size: .8em; }
-}
-@media print {
-  body { max-width: none; padding: 0; font-size: 10pt; }
-  figure, .table { break-inside: avoid; }
-  h2 { break-after: avoid; }
-  figure div, .table { overflow: visible; }
-  figure img { min-width: 0; }
-  table { font-size: 8pt; }
-  h1 { font-size: 16pt; }
-  h2 { font-size: 12pt; }
-}
-"""
 
 
 def plain(value: Any) -> Any:
@@ -154,23 +113,9 @@ def render(
     markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
     body = markdown.render(top).replace("<p>", '<p class="lead">', 1)
     title = unescape(re.sub("<[^>]*>", "", body.partition("</h1>")[0]))
-    again = "" if refresh is None else f'<meta http-equiv="refresh" content="{refresh:g}">\n'
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-{again}<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="generator" content="thermoformer">
-<title>{escape(title)}</title>
-<style>{_CSS}</style>
-</head>
-<body>
-<main>
-{body}</main>
-<footer>{markdown.renderInline(footer.strip())}</footer>
-</body>
-</html>
-"""
+    parts = {"style": (_HERE / "page.css").read_text(), "body": body, "footer": markdown.renderInline(footer.strip())}
+    whole = Environment(autoescape=True, keep_trailing_newline=True).from_string((_HERE / "page.html").read_text())
+    return whole.render(title=title, refresh=refresh, **{name: Markup(part) for name, part in parts.items()})
 
 
 def write_page(

@@ -16,6 +16,17 @@ from ..learning.comparison import Comparison, compare
 # How `compare` calls what experiments call theory, exact finite width and sampled networks.
 THEORY, EXACT, SAMPLED = "saddle", "exact", "sampled"
 
+# What variables are called in words, wherever they occur.
+PREDICTION_NAMES = {
+    "accuracy": "test accuracy of the sign of the mean predictor",
+    "bias": "mean squared difference of mean predictor and label on the test set",
+    "mean": "mean of the predictor",
+    "variance": "variance of the predictor, without temperature",
+    "mean_error": "Monte-Carlo standard error of the mean",
+    "variance_error": "Monte-Carlo standard error of the variance",
+    "log_evidence": "log evidence of the training labels",
+    "test_label": "labels of the test sequences",
+}
 FINITE_WIDTH_NAMES = {
     "exact_accuracy": "test accuracy of the exact mean predictor at finite width; nan: not computed",
     "exact_distance": "root-mean-square distance of theory and exact mean predictor over that of the exact one",
@@ -51,15 +62,6 @@ def beside_theory(
         solution: the theory for these features and labels.
         exact_draws, sampled_draws: draws per chain of order parameters and of networks (Gibbs); none leaves them out.
         progress: called as progress(done, total, message).
-
-    Example:
-        >>> from thermoformer.learning import Architecture, solve
-        >>> xi = np.random.default_rng(0).normal(size=(30, 2, 4))
-        >>> feats, y = PathFeatures.from_attentioned_inputs(xi), np.sign(xi[:, 0, 0])
-        >>> theory = solve(Architecture((2,), 5), feats[:20], y[:20], temperature=0.1)
-        >>> given = {"key": 0, "exact_draws": None, "sampled_draws": None, "chains": 2}
-        >>> list(beside_theory(theory, feats[:20], y[:20], feats[20:], y[20:], **given).results)
-        ['saddle']
     """
     prediction = solution.predict(test_features)
     draws = {EXACT: exact_draws, SAMPLED: sampled_draws}
@@ -90,50 +92,48 @@ def beside_theory(
         chains=chains,
         progress=progress,
     )
-    return dataclasses.replace(
-        found,
-        results=alone.results | found.results,
-        predictions=alone.predictions | found.predictions,
-        seconds=alone.seconds | found.seconds,
-    )
+    return joined(alone, found)
+
+
+def joined(first: Comparison, second: Comparison) -> Comparison:
+    """The methods of two comparisons of one problem, measured against the reference of the second."""
+    parts = ("results", "predictions", "seconds", "left_out", "unmixed")
+    return dataclasses.replace(second, **{name: getattr(first, name) | getattr(second, name) for name in parts})
+
+
+def side_by_side(parts: Sequence[xr.Dataset], axis: Any) -> xr.Dataset:
+    """Datasets along a new axis; coordinates must agree."""
+    return xr.concat(parts, axis, data_vars="all", coords="minimal", compat="equals", join="exact")
 
 
 def whole_key(*numbers: int) -> int:
-    """One seed for a sampler from several whole numbers.
-
-    Example:
-        >>> whole_key(0, 1) == whole_key(0, 1), whole_key(0, 1) == whole_key(1, 0)
-        (True, False)
-    """
+    """One seed for a sampler from several whole numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 def finite_width_variables(comparisons: Sequence[Comparison | None], axis: str) -> dict[str, tuple[str, list]]:
     """The variables of `FINITE_WIDTH_NAMES` along an axis, ready for a Dataset; nan where there is no comparison."""
-    values: dict[str, list] = {name: [] for name in FINITE_WIDTH_NAMES}
-    for comparison in comparisons:
-        for name in (EXACT, SAMPLED):
-            accuracy = apart = noise = mixed = np.nan
-            note = ""
-            if comparison is not None and name in comparison.results:
-                accuracy = comparison.predictions[name].accuracy(comparison.test_labels)
-                distance = comparison.distance(THEORY, name)
-                apart, noise = distance.mean, distance.mean_noise
-                note = comparison.unmixed.get(name, "")
-                mixed = float(name not in comparison.unmixed)
-            found = {"accuracy": accuracy, "distance": apart, "distance_noise": noise, "mixed": mixed, "note": note}
-            for part, value in found.items():
-                values[f"{name}_{part}"].append(value)
-    return {name: (axis, entries) for name, entries in values.items()}
+    rows = [_finite_width(comparison) for comparison in comparisons]
+    return {name: (axis, [row[name] for row in rows]) for name in FINITE_WIDTH_NAMES}
 
 
-def not_mixed(dataset: xr.Dataset, name: str) -> tuple[int, int, str]:
-    """Of how many runs of a sampler, how many have not mixed, and why the first of them.
+def _finite_width(comparison: Comparison | None) -> dict[str, Any]:
+    found = {name: "" if name.endswith("note") else np.nan for name in FINITE_WIDTH_NAMES}
+    for name in (EXACT, SAMPLED):
+        if comparison is not None and name in comparison.results:
+            apart = comparison.distance(THEORY, name)
+            found |= {
+                f"{name}_accuracy": comparison.predictions[name].accuracy(comparison.test_labels),
+                f"{name}_distance": apart.mean,
+                f"{name}_distance_noise": apart.mean_noise,
+                f"{name}_mixed": float(name not in comparison.unmixed),
+                f"{name}_note": comparison.unmixed.get(name, ""),
+            }
+    return found
 
-    Arguments:
-        dataset: with `{name}_mixed` and `{name}_note`, on any axes.
-    """
-    mixed = dataset[f"{name}_mixed"].values
-    failed = mixed == 0
-    reasons = dataset[f"{name}_note"].values[failed]
-    return int(np.isfinite(mixed).sum()), int(failed.sum()), str(reasons[0]) if len(reasons) else ""
+
+def not_mixed(mixed: xr.DataArray, notes: xr.DataArray) -> dict[str, Any]:
+    """How many `runs` of a sampler there are, how many of them `failed` to mix, and the `reason` of the first."""
+    failed = mixed.values == 0
+    reason = next(iter(notes.values[failed]), "")
+    return {"runs": int(np.isfinite(mixed).sum()), "failed": int(failed.sum()), "reason": reason}

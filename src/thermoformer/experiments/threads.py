@@ -22,10 +22,6 @@ def in_threads(tasks: Sequence[Callable[[Progress], Any]], progress: Progress, w
     Arguments:
         tasks: each takes what it reports its progress to, and can be stopped only where it reports.
         workers: how many run at once; one takes no threads.
-
-    Example:
-        >>> in_threads([lambda report: 1, lambda report: 2], lambda done, total, message: None, workers=2)
-        [1, 2]
     """
     if positive_integer("workers", workers) == 1:
         return [task(progress) for task in tasks]

@@ -1,6 +1,6 @@
 """Numbers in words: how pages, tables and figures write counts, signs, widths, spreads and shares.
 
-Every function here is a filter of the page templates too: ``{{ seeds | count("seed") }}``.
+Functions of one number are filters of the page templates too: ``{{ seeds | count("seed") }}``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 
 def count(number: int, noun: str) -> str:
@@ -123,6 +124,30 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def binomial_error(accuracy: Any, examples: int) -> np.ndarray:
+    """The standard error of an accuracy, both from 0 to 1."""
+    value = np.asarray(accuracy, float)
+    return np.sqrt(value * (1 - value) / examples)
+
+
+def with_texts(frame: Any, **forms: str) -> pd.DataFrame:
+    """A table with the numbers of some columns as text; missing numbers are empty.
+
+    Arguments:
+        frame: a DataFrame; any, since pandas does not say of which type a selection is.
+        forms: how each column is written, as in `format`.
+
+    Example:
+        >>> with_texts(pd.DataFrame({"width": [10, 30], "error": [0.1234, np.nan]}), error=".2f").values.tolist()
+        [[10, '0.12'], [30, '']]
+    """
+
+    def texts(name: str) -> list[str]:
+        return ["" if pd.isna(value) else format(value, forms[name]) for value in frame[name]]
+
+    return frame.assign(**{name: texts(name) for name in forms})
 
 
 _ALL = (count, minus, fixed, general, signed, percent, small_percent, spread, width_name, listed, capital, duration)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ..._progress import inside
@@ -15,10 +16,10 @@ from ..._validation import fail
 from ...dynamics import Features, FiniteNetwork, orbit
 from ...sweeps import resumable
 from ..base import Study
-from ..paper_dynamics import EPSILON, GAMMA, PAPER, check_numbers, paper_model
+from ..paper_dynamics import EPSILON, GAMMA, paper_model
 from ..sampled import whole_key
 from ..sweeping import check_fields, config_of, record_of
-from ..words import fixed
+from ..words import fixed, with_texts
 
 FORMS = ("classes", "bits")
 # One run each of the paper's system, N to root-mean-square over t ≤ 10 of max_a |Δm|, at β = 1.27.
@@ -37,10 +38,6 @@ class FiniteSizeConfig:
         beta, gamma, epsilon: parameters of the network.
         steps: tokens after the first that are compared.
         fit_from: the power of N is fitted from this N on: at 99 000 √N |Δm| is still some per cent above its limit.
-
-    Example:
-        >>> FiniteSizeConfig().bits[:3]
-        (99, 990, 9900)
     """
 
     bits: tuple[int, ...] = tuple(99 * 10**power for power in range(10))
@@ -54,15 +51,13 @@ class FiniteSizeConfig:
     fit_from: int = 990_000
 
     def __post_init__(self) -> None:
-        sizes = ("copies", "steps", "fit_from")
-        check_fields(self, positive=sizes, nonnegative=["seed"], ascending={"bits": "number"})
+        check_fields(self, shares=["epsilon"], ascending={"bits": "number"})
         if self.copies < 2:
             raise fail("copies", self.copies, "2 or more, for a standard error")
         if not set(self.plain_bits) <= set(self.bits):
             raise fail("plain_bits", self.plain_bits, f"some of {self.bits}")
         if sum(number >= self.fit_from for number in self.bits) < 2:
             raise fail("fit_from", self.fit_from, "two or more of the bits from there on")
-        check_numbers(self, ("beta", "gamma", "epsilon"))
 
     @classmethod
     def quick(cls, seed: int = 0) -> FiniteSizeConfig:
@@ -114,19 +109,11 @@ def distances(config: FiniteSizeConfig, bits: int, form: str) -> np.ndarray:
 
 
 def fitted_power(bits: np.ndarray, error: np.ndarray, standard_error: np.ndarray) -> tuple[float, float, float]:
-    """The power of N by weighted least squares on logarithms: slope, its standard error, χ² per degree of freedom.
-
-    Example:
-        >>> slope, _, _ = fitted_power(np.array([1e2, 1e4, 1e6]), np.array([0.1, 0.01, 0.001]), np.full(3, 1e-5))
-        >>> round(slope, 6)
-        -0.5
-    """
-    x, y, weight = np.log(bits), np.log(error), (error / standard_error) ** 2
-    centre = np.average(x, weights=weight)
-    spread = np.sum(weight * (x - centre) ** 2)
-    slope = float(np.sum(weight * (x - centre) * y) / spread)
-    rest = y - np.average(y, weights=weight) - slope * (x - centre)
-    return slope, float(1 / np.sqrt(spread)), float(np.sum(weight * rest**2) / max(len(x) - 2, 1))
+    """The power of N by weighted least squares on logarithms: slope, its standard error, χ² per degree of freedom."""
+    x, y, weight = np.log(bits), np.log(error), error / standard_error
+    line, covariance = np.polyfit(x, y, 1, w=weight, cov="unscaled")
+    rest = weight * (y - np.polyval(line, x))
+    return float(line[0]), float(np.sqrt(covariance[0, 0])), float(rest @ rest / max(len(x) - 2, 1))
 
 
 def power_of(dataset: xr.Dataset, config: FiniteSizeConfig) -> tuple[float, float, float]:
@@ -136,18 +123,17 @@ def power_of(dataset: xr.Dataset, config: FiniteSizeConfig) -> tuple[float, floa
     return fitted_power(chosen.bits.values.astype(float), chosen.error.values, chosen.standard_error.values)
 
 
-def z_scores(dataset: xr.Dataset) -> np.ndarray:
+def z_scores(dataset: xr.Dataset) -> xr.DataArray:
     """Difference of the two forms' means over its standard error, [bits]; nan where one was not run."""
-    classes, bits = dataset.sel(form="classes"), dataset.sel(form="bits")
-    error = np.sqrt(classes.standard_error.values**2 + bits.standard_error.values**2)
-    return (bits.error.values - classes.error.values) / error
+    classes, bits = (dataset[["error", "standard_error"]].sel(form=form, drop=True) for form in FORMS)
+    return (bits.error - classes.error) / np.sqrt(classes.standard_error**2 + bits.standard_error**2)
 
 
 class FiniteSize(Study):
     """How far networks are from the mean field: a sweep over N, both forms at every point.
 
     Its Dataset [form, bits] has the `distance` of every copy, `error`, its mean over copies, `standard_error`, and
-    `by_step`, the root-mean-square over copies at every step. What was not asked for is nan.
+    `by_step`, the root-mean-square over copies at every step. What was not run is nan.
     """
 
     name, title, config, point = "finite_size", "Finite size", FiniteSizeConfig, finite_size_point
@@ -175,16 +161,13 @@ class FiniteSize(Study):
         figures.finite_size_scaling(dataset, axes[0, 0])
         return {"finite_size": figure}
 
-    def tables(self, dataset: xr.Dataset, config: FiniteSizeConfig) -> dict[str, list[list[Any]]]:
+    def tables(self, dataset: xr.Dataset, config: FiniteSizeConfig) -> dict[str, pd.DataFrame]:
         """Means of both forms, and how far apart they are."""
-        rows: list[list[Any]] = [["form", "bits", "error", "standard_error", "z"]]
-        for form in dataset.form.values.tolist():
-            for bits, score in zip(dataset.bits.values.tolist(), z_scores(dataset), strict=True):
-                one = dataset.sel(form=form, bits=bits)
-                if np.isfinite(float(one.error)):
-                    z = "" if form == "classes" or np.isnan(score) else f"{score:.3f}"
-                    rows.append([form, bits, f"{float(one.error):.6g}", f"{float(one.standard_error):.3g}", z])
-        return {"finite_size": rows}
+        # z stands beside the form that is compared with the other.
+        z = z_scores(dataset).where(dataset.form == "bits")
+        frame: Any = dataset[["error", "standard_error"]].assign(z=z).to_dataframe(dim_order=("form", "bits"))
+        frame = frame[["error", "standard_error", "z"]].dropna(subset=["error"]).reset_index()
+        return {"finite_size": with_texts(frame, error=".6g", standard_error=".3g", z=".3f")}
 
     def values(self, dataset: xr.Dataset, config: FiniteSizeConfig) -> dict[str, Any]:
         """Fits of the power of N, and the rows of the table."""
@@ -192,13 +175,12 @@ class FiniteSize(Study):
         again = smaller and power_of(dataset, dataclasses.replace(config, fit_from=smaller[-1]))
         first = min(bits for bits in config.bits if bits >= config.fit_from)
         rows = []
-        for bits, score in zip(dataset.bits.values.tolist(), z_scores(dataset), strict=True):
-            means = []
-            for form in FORMS:
-                value, error = (float(dataset[name].sel(form=form, bits=bits)) for name in ("error", "standard_error"))
-                means.append("" if np.isnan(value) else f"{value:.4g} ± {error:.1g}")
+        for bits, score in zip(config.bits, z_scores(dataset).values, strict=True):
+            at = dataset[["error", "standard_error"]].sel(bits=bits)
+            found = zip(at.error.values, at.standard_error.values, strict=True)
+            means = ["" if np.isnan(value) else f"{value:.4g} ± {error:.1g}" for value, error in found]
             z = "" if np.isnan(score) else fixed(score, 1, "+")
-            scaled = float(dataset.error.sel(form="classes", bits=bits)) * np.sqrt(bits)
+            scaled = at.error.sel(form="classes").item() * np.sqrt(bits)
             rows.append([bits, *means, z, f"{scaled:.3g}", REFERENCE.get(bits, "")])
         return {
             "power": power_of(dataset, config),
@@ -206,9 +188,7 @@ class FiniteSize(Study):
             "again": again,
             "decades": np.log10(config.bits[-1] / first),
             "rows": rows,
-            "system": PAPER,
         }
 
 
 STUDY = FiniteSize()
-run_finite_size, finite_size_data = STUDY.run, STUDY.data

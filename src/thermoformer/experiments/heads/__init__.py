@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from ... import __version__
-from ..._files import csv_writer, refuse_foreign, write_safely
+from ..._files import refuse_foreign, write_safely
 from ..._progress import Progress, silent
 from ..._validation import fail, nonnegative_integer, one_of, positive_integer
 from ...learning import HeadScores
@@ -29,16 +32,17 @@ from ...transformers.curves import AGAIN, COMPARED, MEASURES, TIMED, draw
 from ...transformers.families import Head
 from ...transformers.files import MASKED_MARK, PRUNED_MARK, refuse_foreign_folder
 from ...transformers.judge import judged
-from .. import page, store
-from ..words import fixed
+from .. import store
+from ..base import write_report
+from ..words import binomial_error, fixed, with_texts
 from .inputs import check_device, examples_for, load_model, quiet, read_task
 
 if TYPE_CHECKING:
     import xarray as xr
 
-# Shares of the heads that are removed in a comparison, besides the one asked for.
+# Shares of the heads that are removed in a comparison, besides the requested one.
 FRACTIONS = (0.25, 0.5, 0.75)
-# Examples that heads are scored with, where not said otherwise; a sequence has a target in each of its tokens.
+# Examples that heads are scored with by default; a sequence has a target in each of its tokens.
 TEXTS, SEQUENCES = 1000, 64
 # The files that are written, each with what tells it from a file of the same name that is not ours.
 FILES = {
@@ -57,11 +61,6 @@ _MEANING = {
     "gradient_by_layer": "mean |slope of the loss|, divided by its norm in the layer",
     "magnitude": "norm of the head's values times its output weights",
     "ablation": "loss gained without the head",
-}
-_GOALS = {
-    "probe": "accuracy of a linear probe on its features, which learns from the examples that heads were scored with",
-    "classifier": "accuracy of its own head for classes",
-    "language": "perplexity on the end of the text, which heads were not scored with",
 }
 
 
@@ -104,14 +103,14 @@ def run_heads(
             `points/`, and a second call goes on from them.
         methods: what is compared, as in `pruning_curve`.
         seeds: how many draws a comparison has.
-        examples: how many are drawn to score with, and for a probe to learn from; all where there are fewer. 1000
-            labelled texts where absent, or 64 sequences of a plain text.
-        test_examples: how many are drawn to judge by; all where absent.
+        examples: how many are drawn to score with, and for a probe to learn from; all if there are fewer. Default: 1000
+            labelled texts, or 64 sequences of a plain text.
+        test_examples: how many are drawn to judge by; default: all.
         length: tokens of an example at most.
         readout: of tokens, for a probe: "mean", "first" or "last".
         masked: also write `masked/`, a checkpoint of full size in which the heads are silent, for `from_pretrained`.
         batch: examples at once.
-        device: "cpu" or "cuda"; where absent, the CPU.
+        device: "cpu" or "cuda"; default: the CPU.
         seed: all random numbers follow from it.
         progress: called as progress(done, total, message) along the way.
 
@@ -174,14 +173,12 @@ def run_heads(
         record[name]["examples_per_second"] = speed
 
     out.mkdir(parents=True, exist_ok=True)
-    gone = set(removed)
-    rows = [
-        [*head, f"{value:.6g}", "yes" if head in gone else "no"]
-        for head, value in zip(scores.labels, scores.values, strict=True)
-    ]
-    _write_rows(out / "scores.csv", ["layer", "head", "score", "removed"], rows)
-    rows = [[step, *head, f"{scores[head]:.6g}"] for step, head in enumerate(removed, 1)]
-    _write_rows(out / "order.csv", ["step", "layer", "head", "score"], rows)
+    places = pd.DataFrame(scores.labels, columns=["layer", "head"])
+    gone = ["yes" if label in removed else "no" for label in scores.labels]
+    store.write_table(with_texts(places.assign(score=scores.values, removed=gone), score=".6g"), out / "scores.csv")
+    order = pd.DataFrame([(step, *head, scores[head]) for step, head in enumerate(removed, 1)])
+    order.columns = ["step", "layer", "head", "score"]
+    store.write_table(with_texts(order, score=".6g"), out / "order.csv")
     report(0, 1, "saving")
     with quiet():
         save_pruned(smaller, out / "pruned", tokenizer=tokenizer)
@@ -228,13 +225,13 @@ def check_out(out: Path) -> None:
 
 
 def fractions_of(share: float, heads: int) -> list[float]:
-    """The shares that a comparison removes: the usual ones and the one asked for, each of another count of heads.
+    """The shares that a comparison removes: the usual ones and the requested one, each of another count of heads.
 
     Example:
         >>> fractions_of(0.5, 72), fractions_of(0.4, 5)
         ([0.25, 0.5, 0.75], [0.25, 0.4, 0.75])
     """
-    # The one asked for comes last, so that it stays where two are of one count.
+    # The requested one comes last, so that it stays if two are of one count.
     by_count = {round(one * heads): one for one in (*FRACTIONS, share)}
     return [by_count[count] for count in sorted(by_count) if 0 < count < heads]
 
@@ -242,81 +239,67 @@ def fractions_of(share: float, heads: int) -> list[float]:
 def curve_rows(curves: xr.Dataset) -> list[dict[str, Any]]:
     """Mean and standard error over draws of every method at every share of heads removed, as plain rows."""
     values = curves.value.isel(penalty=0) if "penalty" in curves.value.dims else curves.value
-    draws = values.sizes["seed"]
-    rows = []
-    for name in curves.rule.values.tolist():
-        points = values.sel(rule=name).transpose("seed", "removed").values
-        errors = points.std(axis=0, ddof=1) / draws**0.5 if draws > 1 else [None] * points.shape[1]
-        for column, gone in enumerate(curves.removed.values.tolist()):
-            error = None if draws == 1 else float(errors[column])
-            rows.append({"method": name, "removed": gone, "mean": float(points[:, column].mean()), "error": error})
+    draws, rows = values.sizes["seed"], []
+    for name, gone in itertools.product(curves.rule.values.tolist(), curves.removed.values.tolist()):
+        points = values.sel(rule=name, removed=gone).values
+        error = float(points.std(ddof=1) / draws**0.5) if draws > 1 else None
+        rows.append({"method": name, "removed": gone, "mean": float(points.mean()), "error": error})
     return rows
 
 
 def write_page(
     record: dict[str, Any], scores: HeadScores, removed: Sequence[Head], curves: xr.Dataset | None, out: Path
 ) -> Path:
-    """Figures (PNG and SVG), the curves (netCDF and CSV) where there are any, and the page; returns its path."""
+    """Figures (PNG and SVG), curves (netCDF and CSV) if there are any, and the page; returns its path."""
     from ... import figures  # matplotlib is slow to import: only when something is drawn
     from ...figures.heads import METHOD_LABELS
 
     label = _MEANING.get(record["method"], "score of the head")
     drawn: dict[str, Any] = {"scores": figures.head_score_map(scores, removed=removed, label=label).figure}
-    values: dict[str, Any] = {"curves": None}
+    values: dict[str, Any] = {
+        "record": record,
+        "name": Path(record["model"]).name or record["model"],
+        "label": label,
+        "before_and_after": before_and_after(record),
+        "curves": curves,
+    }
+    tables = {}
     if curves is not None:
         store.save(curves, out / "curves.nc", "")
-        rows = [
-            [row["method"], row["removed"], f"{row['mean']:.6g}", "" if row["error"] is None else f"{row['error']:.6g}"]
-            for row in record["curves"]
-        ]
-        _write_rows(out / "curves.csv", ["method", "removed", f"{record['measure']}_mean", "standard_error"], rows)
-        drawn["curves"] = figures.head_pruning_curves(curves).figure
+        names = {"mean": f"{record['measure']}_mean", "error": "standard_error"}
+        frame = with_texts(pd.DataFrame(record["curves"]), mean=".6g", error=".6g")
+        tables, drawn["curves"] = {"curves": frame.rename(columns=names)}, figures.head_pruning_curves(curves).figure
         by_method: dict[str, list[str]] = {}
         for row in record["curves"]:
             by_method.setdefault(METHOD_LABELS.get(row["method"]) or row["method"], []).append(_cell(row, record))
         sizes = [["parameters", *(f"{count:,}" for count in curves.parameters.values)]]
         if "examples_per_second" in curves:
             sizes.append(["examples per second", *(f"{speed:.4g}" for speed in curves.examples_per_second.values)])
-        values = {"curves": curves, "sizes": sizes, "rows": [[name, *cells] for name, cells in by_method.items()]}
-    images = {name: figures.save(figure, out / name)[1] for name, figure in drawn.items()}
-    values |= {
-        "record": record,
-        "name": Path(record["model"]).name or record["model"],
-        "label": label,
-        "goal": _GOALS[record["goal"]],
-        "before_and_after": before_and_after(record),
-    }
-    return page.write_page(out / "heads.html", Path(__file__).with_name("page.md"), values, images)
+        values |= {"sizes": sizes, "rows": [[name, *cells] for name, cells in by_method.items()]}
+    return write_report(out, "heads", Path(__file__).with_name("page.md"), values, drawn, tables)
 
 
 def before_and_after(record: dict[str, Any]) -> tuple[list[str], list[list[str]], str]:
     """Header, rows and caption of the table of the model with all heads and without some."""
     before, after = record["before"], record["after"]
-    left = record["heads"] - len(record["removed"])
-    rows = [
-        ["heads", str(record["heads"]), str(left), change(record["heads"], left)],
-        [
-            "parameters",
-            f"{before['parameters']:,}",
-            f"{after['parameters']:,}",
-            change(before["parameters"], after["parameters"]),
-        ],
-    ]
+    counts = record["heads"], record["heads"] - len(record["removed"])
+    rows = [["heads", *map(str, counts), change(*counts)]]
+
+    def add(name: str, part: str, form: str) -> None:
+        values = before[part], after[part]
+        rows.append([name, *(f"{value:{form}}" for value in values), change(*values)])
+
+    add("parameters", "parameters", ",")
     caption = ""
     if record["measure"] == "accuracy":
-        cells = [
-            f"{100 * one['accuracy']:.1f} ± {100 * binomial_error(one['accuracy'], record['test_examples']):.1f} %"
-            for one in (before, after)
-        ]
-        lost = 100 * (after["accuracy"] - before["accuracy"])
-        rows.append(["test accuracy", *cells, f"{fixed(lost, 1, '+')} points"])
-        caption = f"± is the binomial error of {record['test_examples']} test examples."
+        values, count = (before["accuracy"], after["accuracy"]), record["test_examples"]
+        cells = [f"{100 * value:.1f} ± {100 * binomial_error(value, count):.1f} %" for value in values]
+        rows.append(["test accuracy", *cells, f"{fixed(100 * (values[1] - values[0]), 1, '+')} points"])
+        caption = f"± is the binomial error of {count} test examples."
     else:
-        values = [one["perplexity"] for one in (before, after)]
-        rows.append(["test perplexity", *(f"{value:.4g}" for value in values), change(*values)])
+        add("test perplexity", "perplexity", ".4g")
     if "examples_per_second" in before:
-        values = [one["examples_per_second"] for one in (before, after)]
-        rows.append(["examples per second", *(f"{value:.4g}" for value in values), change(*values)])
+        add("examples per second", "examples_per_second", ".4g")
     return ["", "before", "after", "change"], rows, caption
 
 
@@ -330,20 +313,10 @@ def change(before: float, after: float) -> str:
     return f"{fixed(100 * (after / before - 1), 1, '+')} %"
 
 
-def binomial_error(accuracy: float, examples: int) -> float:
-    """The standard error of a share of examples told right."""
-    return (accuracy * (1 - accuracy) / examples) ** 0.5
-
-
 def _cell(row: dict[str, Any], record: dict[str, Any]) -> str:
     scale, form, error_form = (100, ".1f", ".1f") if record["measure"] == "accuracy" else (1, ".4g", ".2g")
     error = "" if row["error"] is None else f" ± {scale * row['error']:{error_form}}"
     return f"{scale * row['mean']:{form}}{error}"
-
-
-def _write_rows(file: Path, header: list[str], rows: list[list[Any]]) -> None:
-    with csv_writer(file) as writer:
-        writer.writerows([header, *rows])
 
 
 def _share(prune: Any) -> float:

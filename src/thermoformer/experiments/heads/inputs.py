@@ -129,9 +129,9 @@ def examples_for(
     Arguments:
         length: tokens of an example; by default 256 of plain text and up to 128 of a labelled text, and never more
             than the model reads.
-        test_examples: so many are drawn to judge by; all where absent.
+        test_examples: how many are drawn to judge by; default: all.
     """
-    most = min(found for found in (positions_of(model), _limit(tokenizer), 10**9) if found)
+    most = min(found for found in (positions_of(model), getattr(tokenizer, "model_max_length", None), 10**9) if found)
     tokens = (
         min(most, LENGTH if task.language else MAX_LENGTH) if length is None else positive_integer("length", length)
     )
@@ -188,7 +188,7 @@ def check_device(device: str | None) -> None:
 
 
 def is_classifier(name: str) -> bool:
-    """Whether a class of this name has a head of its own for classes of sequences."""
+    """Whether a model class of this name classifies sequences."""
     return name.endswith("ForSequenceClassification")
 
 
@@ -239,7 +239,7 @@ def _pretrained(source: str, config: Any, language: bool) -> Any:
 
 
 def _set_generation(model: Any, source: str) -> None:
-    """Gives a model the settings for generation that are saved beside it, if there are any."""
+    """Gives a model the settings for generation that are saved beside it."""
     try:
         model.generation_config = transformers.GenerationConfig.from_pretrained(source)
     except OSError:
@@ -271,10 +271,6 @@ def _try_out(model: Any, tokenizer: Any) -> None:
             model(**{name: torch.tensor([values]) for name, values in tokenizer("a b c").items()})
     except Exception as error:
         raise fail("model", f"one that does not run ({' '.join(str(error).split())[:300]})", expected) from error
-
-
-def _limit(tokenizer: Any) -> int | None:
-    return getattr(tokenizer, "model_max_length", None)
 
 
 def _listed(names: Any) -> str:

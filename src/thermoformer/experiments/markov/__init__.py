@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import xarray as xr
 
-from ..._progress import Progress, inside, silent
+from ..._progress import Progress, inside
 from ...learning import (
     Architecture,
     PathFeatures,
@@ -23,7 +24,14 @@ from ...learning import (
 from ...learning.comparison import Comparison
 from ...sweeps import resumable
 from ..base import Study
-from ..sampled import FINITE_WIDTH_NAMES, beside_theory, finite_width_variables, whole_key
+from ..sampled import (
+    FINITE_WIDTH_NAMES,
+    PREDICTION_NAMES,
+    beside_theory,
+    finite_width_variables,
+    side_by_side,
+    whole_key,
+)
 from ..threads import in_threads, usual_workers, within
 from . import published
 from .config import FOUR_PATHS, TWO_PATHS, MarkovConfig, MarkovVariant
@@ -87,15 +95,9 @@ def gp_references(variant: MarkovVariant) -> dict[str, tuple[Architecture, list[
 
 
 def _reported_part(config: MarkovConfig, variant_number: int, index: int, progress: Progress) -> xr.Dataset:
-    where = f"{config.variants[variant_number].name}, seed {index + 1}"
-    progress(0, 1, where)
-    return _variant_data(config, variant_number, index, within(progress, 0, 1, where))
-
-
-def _variant_data(
-    config: MarkovConfig, variant_number: int, index: int, progress: Progress | None = None
-) -> xr.Dataset:
     variant = config.variants[variant_number]
+    where = f"{variant.name}, seed {index + 1}"
+    progress(0, 1, where)
     training, labels, test, test_labels = path_features(config, variant_number, index)
     arch = variant.architecture(config.widths[0], config.variance)
     # One point that does not converge must not end the run: it is marked in the data, and the page says so.
@@ -114,26 +116,24 @@ def _variant_data(
         for reference, paths in gp_references(variant).values()
     ]
     problem = (training, labels, test, test_labels)
-    finite = [
-        _finite_width(config, variant_number, index, solution, problem, progress or silent)
-        for solution in solutions[:-1]
-    ]
+    report = within(progress, 0, 1, where)
+    finite = [_finite_width(config, variant_number, index, solution, problem, report) for solution in solutions[:-1]]
     order = f"order_parameter_{variant.slug}"
     return xr.Dataset(
         finite_width_variables([*finite, None], "width")
         | {
-            "accuracy": ("width", [float(p.accuracy(test_labels)) for p in predictions]),
+            "accuracy": ("width", [p.accuracy(test_labels) for p in predictions]),
             "accuracy_diagonal": ("width", [_diagonal_accuracy(s, test, test_labels) for s in solutions]),
-            "expected_accuracy": ("width", [float(p.expected_accuracy(test_labels)) for p in predictions]),
-            "bias": ("width", [float(p.bias(test_labels)) for p in predictions]),
-            "variance": ("width", [float(p.mean_variance()) for p in predictions]),
-            "log_evidence": ("width", [float(s.log_evidence) for s in solutions]),
-            "converged": ("width", [bool(s.converged) for s in solutions]),
+            "expected_accuracy": ("width", [p.expected_accuracy(test_labels) for p in predictions]),
+            "bias": ("width", [p.bias(test_labels) for p in predictions]),
+            "variance": ("width", [p.mean_variance() for p in predictions]),
+            "log_evidence": ("width", [s.log_evidence for s in solutions]),
+            "converged": ("width", [s.converged for s in solutions]),
             "label_overlap": (
                 ("kernel_width", "component"),
                 [np.asarray(label_alignment(kernel, labels, components=config.components)) for kernel in kernels],
             ),
-            "reference_accuracy": ("reference", [float(value) for value in references]),
+            "reference_accuracy": ("reference", references),
             "kernel": (("kernel_width", "example", "other_example"), kernels),
             order: (("width", *_path_axes(variant)), [np.asarray(s.order_parameter) for s in solutions]),
             "label": ("example", labels),
@@ -172,27 +172,8 @@ def _path_axes(variant: MarkovVariant) -> tuple[str, str]:
 def _join_variants(config: MarkovConfig, parts: list[xr.Dataset]) -> xr.Dataset:
     """One Dataset with a variant axis; order parameters, whose sizes differ, stay apart."""
     orders = [f"order_parameter_{variant.slug}" for variant in config.variants]
-    shared = _concat([part.drop_vars(order) for part, order in zip(parts, orders, strict=True)], "variant")
+    shared = side_by_side([part.drop_vars(order) for part, order in zip(parts, orders, strict=True)], "variant")
     return shared.assign({order: part[order] for part, order in zip(parts, orders, strict=True)})
-
-
-def _concat(parts: list[xr.Dataset], axis: str) -> xr.Dataset:
-    """Datasets side by side; coordinates must agree."""
-    return xr.concat(parts, axis, data_vars="all", coords="minimal", compat="equals", join="exact")
-
-
-_LONG_NAMES = {
-    "accuracy": "test accuracy of the sign of the mean predictor",
-    "accuracy_diagonal": "test accuracy with the diagonal of U only",
-    "expected_accuracy": "expected test accuracy of one network from the posterior",
-    "bias": "mean squared difference of mean predictor and label on the test set",
-    "variance": "mean predictor variance on the test set",
-    "log_evidence": "log evidence of the training labels",
-    "converged": "whether the solver met its tolerance",
-    "label_overlap": "overlap |v_k . y| / sqrt(P) of the labels with the principal components of the kernel",
-    "reference_accuracy": "test accuracy of the Gaussian process with a part of the paths",
-    "kernel": "kernel of the training examples, without temperature",
-} | FINITE_WIDTH_NAMES
 
 
 class Markov(Study):
@@ -201,8 +182,8 @@ class Markov(Study):
     Its Dataset has the dimensions variant, seed (repetition) and width, where the infinite width is the Gaussian
     process: `accuracy`, `accuracy_diagonal` (of U only), `expected_accuracy`, `bias`, `variance`, `log_evidence`,
     `converged`, `reference_accuracy`, one `order_parameter_…` per variant, and, at the smallest and the infinite
-    width, `label_overlap` and `kernel`. Of the exact posterior and of sampled networks, nan where they were not
-    asked for: `exact_accuracy`, `exact_distance` of the theory's mean predictor from the exact one with its
+    width, `label_overlap` and `kernel`. Of the exact posterior and of sampled networks, nan where they did not
+    run: `exact_accuracy`, `exact_distance` of the theory's mean predictor from the exact one with its
     Monte-Carlo noise, `exact_mixed`, `exact_note`, and the same for `sampled_…`.
     """
 
@@ -210,7 +191,17 @@ class Markov(Study):
     # How many repetitions there are changes none of them.
     over: ClassVar = {"seed": "seeds"}
     same: ClassVar = {"seeds": 1}
-    long_names = _LONG_NAMES
+    long_names: ClassVar = {
+        **PREDICTION_NAMES,
+        **FINITE_WIDTH_NAMES,
+        "accuracy_diagonal": "test accuracy with the diagonal of U only",
+        "expected_accuracy": "expected test accuracy of one network from the posterior",
+        "variance": "mean predictor variance on the test set",
+        "converged": "whether the solver met its tolerance",
+        "label_overlap": "overlap |v_k . y| / sqrt(P) of the labels with the principal components of the kernel",
+        "reference_accuracy": "test accuracy of the Gaussian process with a part of the paths",
+        "kernel": "kernel of the training examples, without temperature",
+    }
 
     def complete(self, found: xr.Dataset, config: MarkovConfig) -> xr.Dataset:
         """With its coordinates."""
@@ -234,20 +225,9 @@ class Markov(Study):
             order.attrs["long_name"] = "order parameter U between attention paths"
         return dataset
 
-    def figures(self, dataset: xr.Dataset, config: MarkovConfig) -> dict[str, Any]:
-        """Accuracy against width, order parameters, and what the kernel has to do with the labels."""
-        from . import figures as drawn
-
-        return {
-            "accuracy": drawn.draw_accuracy(dataset, config),
-            "order_parameters": drawn.draw_order_parameters(dataset, config),
-            "label_overlap": drawn.draw_label_overlap(dataset, config),
-            "kernels": drawn.draw_kernels(dataset, config),
-        }
-
-    def tables(self, dataset: xr.Dataset, config: MarkovConfig) -> dict[str, list[list[Any]]]:
+    def tables(self, dataset: xr.Dataset, config: MarkovConfig) -> dict[str, pd.DataFrame]:
         """Every accuracy with its published counterpart."""
-        return {"accuracy": published.csv_rows(published.compare(dataset, config))}
+        return {"accuracy": published.accuracy_table(published.compare(dataset, config))}
 
     def values(self, dataset: xr.Dataset, config: MarkovConfig) -> dict[str, Any]:
         """Accuracies beside the published ones and beside the samplers, and further measures."""
@@ -255,10 +235,11 @@ class Markov(Study):
         sampled = [row for row in rows if row.predictor in published.SAMPLERS]
         curves = {}
         for variant in variants:
-            own = [row for row in rows if row.variant == variant.name]
-            curve = [row for row in own if row.predictor == "accuracy"]
-            diagonal = next(row for row in own if row.predictor == "accuracy_diagonal")
-            curves[variant.name] = {"first": curve[0], "last": curve[-2], "limit": curve[-1], "diagonal": diagonal}
+            full, diagonal = (
+                [row for row in rows if (row.variant, row.predictor) == (variant.name, predictor)]
+                for predictor in ("accuracy", "accuracy_diagonal")
+            )
+            curves[variant.name] = {"first": full[0], "last": full[-2], "limit": full[-1], "diagonal": diagonal[0]}
         return {
             "curves": curves,
             "accuracies": {one.name: published.accuracy_rows(one, rows) for one in variants},
@@ -274,5 +255,5 @@ class Markov(Study):
 
 
 STUDY = Markov()
-run_markov, markov_data = STUDY.run, STUDY.data
-__all__ = ["FOUR_PATHS", "STUDY", "TWO_PATHS", "Markov", "MarkovConfig", "MarkovVariant", "markov_data", "run_markov"]
+run_markov = STUDY.run
+__all__ = ["FOUR_PATHS", "STUDY", "TWO_PATHS", "Markov", "MarkovConfig", "MarkovVariant", "run_markov"]

@@ -52,9 +52,9 @@ FOUR_PATHS = MarkovVariant("4 paths", 1.0, (("good", "random"), ("uniform", "ran
 TWO_PATHS = MarkovVariant("2 paths", 5.0, (("good", "uniform"), ("uniform",)))
 
 
-_SAMPLER_SIZES = ("exact_draws", "sampled_draws", "chains")
 # What may differ from the published runs without making it another task.
-_FREE = ("seeds", "seed", "widths", "components", "sampled_seeds", "exact_up_to", "sampled_up_to", *_SAMPLER_SIZES)
+_FREE = ("seeds", "seed", "widths", "components")
+_FREE += ("sampled_seeds", "exact_draws", "exact_up_to", "sampled_draws", "sampled_up_to", "chains")
 
 
 @dataclass(frozen=True)
@@ -63,19 +63,15 @@ class MarkovConfig:
 
     Arguments:
         seeds: how many independent repetitions, each with its own sequences and random heads.
-        seed: where the repetitions' seeds derive from: repetition i uses (seed, i), whatever else is run.
+        seed: of all random numbers; repetition i uses (seed, i).
         widths: N, finite; the Gaussian process (N → ∞) always comes on top.
         components: principal components whose overlap with the labels is kept, at most training_examples.
-        sampled_seeds: the first so many repetitions also have the exact posterior at finite width and sampled networks
-            (Gibbs over all weights) beside the theory; none has them at 0.
-        exact_draws, exact_up_to: draws per chain of the exact posterior, and the largest width that has it (all where
-            none is given).
+        sampled_seeds: how many repetitions, from the first on, also have the exact posterior at finite width and
+            sampled networks (Gibbs over all weights) beside the theory.
+        exact_draws, exact_up_to: draws per chain of the exact posterior, and the largest width that has it (default:
+            all).
         sampled_draws, sampled_up_to: the same for sampled networks, whose cost grows with the width.
         chains: chains of every sampler.
-
-    Example:
-        >>> MarkovConfig(seeds=2).widths
-        (10, 30, 50, 100, 300, 500, 1000)
     """
 
     seeds: int = 10
@@ -97,16 +93,13 @@ class MarkovConfig:
     chains: int = 2
 
     def __post_init__(self) -> None:
-        sizes = ["seeds", "training_examples", "test_examples", "components", *_SAMPLER_SIZES]
-        sizes += [name for name in ("exact_up_to", "sampled_up_to") if getattr(self, name) is not None]
-        check_fields(self, positive=sizes, nonnegative=("seed", "sampled_seeds"), ascending={"widths": "width"})
+        check_fields(self, nonnegative=["sampled_seeds"], above_zero=["variance"], ascending={"widths": "width"})
         if self.components > self.training_examples:
             raise fail("components", self.components, f"at most {self.training_examples}, the training examples")
         if not self.variants:
             raise fail("variants", "nothing", "at least one variant")
         if nonnegative_number("temperature", self.temperature) == 0 and self.sampled_seeds:
             raise fail("temperature", 0.0, "a number above 0 where something is sampled, or sampled_seeds=0")
-        check_fields(self, above_zero=["variance"])
 
     @classmethod
     def quick(cls, seed: int = 0) -> MarkovConfig:

@@ -10,7 +10,7 @@ from ... import figures
 from ...figures import styled
 from ..words import width_name
 from .config import MarkovConfig
-from .published import published_accuracies
+from .published import published_numbers
 
 # What comes first in the legend; the Gaussian processes follow.
 _LEGEND = ("theory", "theory, diagonal of U only", "exact finite width", "sampled networks", "published, one seed")
@@ -25,8 +25,9 @@ def draw_accuracy(dataset: xr.Dataset, config: MarkovConfig) -> Figure:
         chosen = dataset.sel(variant=variant.name)
         if variant.denoises_everywhere:
             chosen = chosen.drop_sel(reference="good + denoising")
-        published = published_accuracies(config, variant.name, "accuracy")
-        shown = {width: value / 100 for width, value in published.items() if width in dataset.width.values}
+        published = published_numbers(config)
+        names = {width: (variant.name, "accuracy", width) for width in dataset.width.values.tolist()}
+        shown = {width: published[name] / 100 for width, name in names.items() if name in published}
         chosen, below = _split_references(chosen, lowest)
         figures.accuracy_against_width(chosen, ax, published=shown, legend=False)
         ax.set_title(f"{variant.name}, $\\sigma_\\perp$ = {variant.perpendicular_noise:g}")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ..sampled import not_mixed
-from ..words import fixed, signed, width_name
+from ..words import fixed, signed, width_name, with_texts
 from .config import MarkovConfig, MarkovVariant
 
 # Test accuracy in %, one seed (experiments §1); infinite width is the Gaussian process.
@@ -36,10 +38,11 @@ AGREEMENT = 3.0
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One accuracy, in %, beside the published one (nan where none was published).
+class Accuracy:
+    """One accuracy over seeds, in %, beside the published one (nan if none was published).
 
     Fields:
+        predictor: the variable of the Dataset, or the Gaussian process with some of the paths.
         theory: the theory's mean accuracy on the same seeds, which for samplers are fewer than all; nan for the others.
         gap, gap_spread: mean and standard deviation over these seeds of the difference from the theory.
     """
@@ -67,7 +70,7 @@ class Comparison:
 
     @property
     def theirs(self) -> str:
-        """The published number; empty where there is none."""
+        """The published number, if there is one."""
         return "" if np.isnan(self.published) else f"{self.published:.1f}"
 
     @property
@@ -77,71 +80,63 @@ class Comparison:
         return self.variant + kind
 
 
-def published_accuracies(config: MarkovConfig, variant: str, predictor: str) -> dict[float, float]:
-    """Published accuracies in % by width; none where the config is of another task than the published one."""
-    return PUBLISHED.get((variant, predictor), {}) if config.is_published_task else {}
+def published_numbers(config: MarkovConfig) -> dict[tuple[str, str, float], float]:
+    """Published accuracies in % by variant, predictor and width; none if the task is another than the published one."""
+    if not config.is_published_task:
+        return {}
+    curves = {(*name, width): value for name, curve in PUBLISHED.items() for width, value in curve.items()}
+    references = {(variant, f"GP, {name}", np.inf): value for (variant, name), value in PUBLISHED_REFERENCES.items()}
+    sampled = {(variant, SAMPLERS[1], width): value for (variant, width), value in PUBLISHED_SAMPLED.items()}
+    return curves | references | sampled
 
 
-def published_overlaps(config: MarkovConfig, variant: str) -> dict[float, float]:
-    """Published largest label overlaps by width, as above."""
-    found = {width: value for (name, width), value in PUBLISHED_LARGEST_OVERLAP.items() if name == variant}
-    return found if config.is_published_task else {}
-
-
-def compare(dataset: xr.Dataset, config: MarkovConfig) -> list[Comparison]:
+def compare(dataset: xr.Dataset, config: MarkovConfig) -> list[Accuracy]:
     """Every accuracy of the run with its published counterpart."""
-    rows = []
+    known, rows = published_numbers(config), []
     for variant in dataset.variant.values.tolist():
         chosen = dataset.sel(variant=variant)
-        for predictor in ("accuracy", "accuracy_diagonal"):
-            published = published_accuracies(config, variant, predictor)
-            for width in dataset.width.values.tolist():
-                values = chosen[predictor].sel(width=width)
-                rows.append(_comparison(variant, predictor, width, values, published.get(width, np.nan)))
-        for reference in dataset.reference.values.tolist():
-            known = PUBLISHED_REFERENCES.get((variant, reference), np.nan) if config.is_published_task else np.nan
-            values = chosen.reference_accuracy.sel(reference=reference)
-            rows.append(_comparison(variant, f"GP, {reference}", np.inf, values, known))
-        for predictor in SAMPLERS:
-            rows += _sampler_rows(chosen, variant, predictor, config)
+        references = {
+            (f"GP, {name}", np.inf): chosen.reference_accuracy.sel(reference=name)
+            for name in dataset.reference.values.tolist()
+        }
+        found = _curves(chosen, "accuracy", "accuracy_diagonal") | references | _curves(chosen, *SAMPLERS)
+        for (predictor, width), values in found.items():
+            if not values.size:
+                continue
+            mean, spread = _mean_and_spread(values)
+            row = Accuracy(
+                variant, predictor, width, mean, spread, values.size, known.get((variant, predictor, width), np.nan)
+            )
+            if predictor in SAMPLERS:
+                theory = chosen.accuracy.sel(width=width, seed=values.seed)
+                gap, gap_spread = _mean_and_spread(values - theory)
+                row = replace(row, theory=_mean_and_spread(theory)[0], gap=gap, gap_spread=gap_spread)
+            rows.append(row)
     return rows
 
 
-def _sampler_rows(chosen: xr.Dataset, variant: str, predictor: str, config: MarkovConfig) -> list[Comparison]:
-    """Rows of a sampler at the widths and for the seeds that it ran at."""
-    rows = []
-    for width in chosen.width.values.tolist():
-        values = chosen[predictor].sel(width=width).dropna("seed")
-        if not values.size:
-            continue
-        known = PUBLISHED_SAMPLED.get((variant, width), np.nan) if predictor == "sampled_accuracy" else np.nan
-        row = _comparison(variant, predictor, width, values, known if config.is_published_task else np.nan)
-        theory = chosen.accuracy.sel(width=width, seed=values.seed)
-        gap = 100 * (values - theory).values
-        spread = float(gap.std(ddof=1)) if len(gap) > 1 else 0.0
-        rows.append(replace(row, theory=100 * float(theory.mean()), gap=float(gap.mean()), gap_spread=spread))
-    return rows
+def _curves(dataset: xr.Dataset, *names: str) -> dict[tuple[str, float], xr.DataArray]:
+    """Accuracies [seed] by variable and width, of the seeds that have one."""
+    widths = dataset.width.values.tolist()
+    return {(name, width): dataset[name].sel(width=width).dropna("seed") for name in names for width in widths}
 
 
-def _comparison(variant: str, predictor: str, width: float, values: xr.DataArray, published: float) -> Comparison:
+def _mean_and_spread(values: xr.DataArray) -> tuple[float, float]:
+    """Mean and standard deviation over seeds, in %; the spread of one seed is 0."""
     percent = 100 * values.values
-    spread = float(percent.std(ddof=1)) if len(percent) > 1 else 0.0
-    return Comparison(variant, predictor, width, float(percent.mean()), spread, len(percent), published)
+    return float(percent.mean()), float(percent.std(ddof=1)) if len(percent) > 1 else 0.0
 
 
-def csv_rows(rows: Sequence[Comparison]) -> list[list[Any]]:
-    """All accuracies as rows of a CSV file with its header."""
-    header = ["variant", "predictor", "width", "mean_percent", "spread_percent", "seeds", "published_percent"]
-    lines: list[list[Any]] = [[*header, "theory_on_same_seeds_percent"]]
-    for row in rows:
-        published = "" if np.isnan(row.published) else row.published
-        same = "" if np.isnan(row.theory) else f"{row.theory:.2f}"
-        numbers = [f"{row.mean:.2f}", f"{row.spread:.2f}", row.seeds, published, same]
-        lines.append([row.variant, row.predictor, f"{row.width:g}", *numbers])
-    return lines
+def accuracy_table(rows: Sequence[Accuracy]) -> pd.DataFrame:
+    """All accuracies, for a CSV file."""
+    names = {name: f"{name}_percent" for name in ("mean", "spread", "published")}
+    names["theory"] = "theory_on_same_seeds_percent"
+    columns = ["variant", "predictor", "width", "mean", "spread", "seeds", "published", "theory"]
+    frame = pd.DataFrame([vars(row) for row in rows])[columns]
+    return with_texts(frame, width="g", mean=".2f", spread=".2f", theory=".2f").rename(columns=names)
 
 
-def accuracy_rows(variant: MarkovVariant, rows: Sequence[Comparison]) -> list[list[str]]:
+def accuracy_rows(variant: MarkovVariant, rows: Sequence[Accuracy]) -> list[list[str]]:
     """Theory and its diagonal part beside the published numbers, by width, and the two Gaussian processes."""
     own = [row for row in rows if row.variant == variant.name]
     full, diagonal = ([row for row in own if row.predictor == name] for name in ("accuracy", "accuracy_diagonal"))
@@ -156,82 +151,71 @@ def accuracy_rows(variant: MarkovVariant, rows: Sequence[Comparison]) -> list[li
     return lines
 
 
-def sampler_rows(dataset: xr.Dataset, variant: MarkovVariant, rows: Sequence[Comparison]) -> list[list[str]]:
+def sampler_rows(dataset: xr.Dataset, variant: MarkovVariant, rows: Sequence[Accuracy]) -> list[list[str]]:
     """Differences of the samplers from the theory in accuracy and in mean predictor, by width."""
     found = {(row.predictor, row.width): row for row in rows if row.variant == variant.name}
     lines = []
-    for value in dataset.width.values.tolist():
-        cells, at = [], dataset.sel(variant=variant.name, width=value)
-        for predictor in SAMPLERS:
-            if (row := found.get((predictor, value))) is None:
-                cells += ["", ""]
-                continue
-            name = predictor.removesuffix("_accuracy")
+    for width in dataset.width.values.tolist():
+        at, ran = dataset.sel(variant=variant.name, width=width), [name for name in SAMPLERS if (name, width) in found]
+        cells = {predictor: ["", ""] for predictor in SAMPLERS}
+        for predictor in ran:
+            row, name = found[predictor, width], predictor.removesuffix("_accuracy")
             apart, noise = (100 * float(at[f"{name}_{part}"].mean()) for part in ("distance", "distance_noise"))
             spread = f" ± {row.gap_spread:.1f}" if row.seeds > 1 else ""
-            cells += [signed(row.gap) + spread, f"{apart:.1f} ± {noise:.1f}"]
-        if any(cells):
-            theory = next(found[name, value].theory for name in SAMPLERS if (name, value) in found)
-            lines.append([width_name(value), f"{theory:.1f}", *cells])
+            cells[predictor] = [signed(row.gap) + spread, f"{apart:.1f} ± {noise:.1f}"]
+        if ran:
+            lines.append([width_name(width), f"{found[ran[0], width].theory:.1f}", *itertools.chain(*cells.values())])
     return lines
 
 
 def overlap_rows(dataset: xr.Dataset, config: MarkovConfig) -> list[list[str]]:
     """The largest overlap of the labels with one component of the kernel, beside the published one."""
     lines = []
-    for variant in config.variants:
-        known = published_overlaps(config, variant.name)
-        for value in dataset.kernel_width.values.tolist():
-            largest = dataset.label_overlap.sel(variant=variant.name, kernel_width=value).max("component").values
-            spread = largest.std(ddof=1) if len(largest) > 1 else 0.0
-            published = f"{known[value]:.3f}" if value in known else ""
-            lines.append([f"{variant.name}, {width_name(value)}", f"{largest.mean():.3f} ± {spread:.3f}", published])
+    for variant, width in itertools.product(config.variants, dataset.kernel_width.values.tolist()):
+        largest = dataset.label_overlap.sel(variant=variant.name, kernel_width=width).max("component").values
+        deviation = largest.std(ddof=1) if len(largest) > 1 else 0.0
+        known = PUBLISHED_LARGEST_OVERLAP.get((variant.name, width)) if config.is_published_task else None
+        ours, theirs = f"{largest.mean():.3f} ± {deviation:.3f}", f"{known:.3f}" if known else ""
+        lines.append([f"{variant.name}, {width_name(width)}", ours, theirs])
     return lines
 
 
 def metric_rows(dataset: xr.Dataset, variant: MarkovVariant) -> list[list[str]]:
     """Expected accuracy, bias, variance and log evidence, means over seeds, by width."""
     means = dataset.sel(variant=variant.name).mean("seed")
-    names = {"expected_accuracy": 1, "bias": 3, "variance": 3, "log_evidence": 1}
-    means["expected_accuracy"] *= 100
-    return [
-        [width_name(value), *(fixed(means[name].sel(width=value), digits) for name, digits in names.items())]
-        for value in dataset.width.values
-    ]
+    columns = (100 * means.expected_accuracy, 1), (means.bias, 3), (means.variance, 3), (means.log_evidence, 1)
+    cells = [[fixed(value, digits) for value in column.values] for column, digits in columns]
+    return [list(row) for row in zip(map(width_name, means.width.values), *cells, strict=True)]
 
 
-def agreement(rows: Sequence[Comparison]) -> dict[str, Any]:
+def agreement(rows: Sequence[Accuracy]) -> dict[str, Any]:
     """How far the theory is from the published numbers: how many are compared, the worst, and those further away."""
     compared = [row for row in rows if row.theirs and row.predictor not in SAMPLERS]
     if not compared:
         return {"compared": 0}
     apart = [row for row in compared if abs(row.difference) > AGREEMENT]
     worst = max(compared, key=lambda row: abs(row.difference))
-    where = "" if worst.predictor.startswith("GP, ") else f", {width_name(worst.width)}"
-    curves = dict.fromkeys(row.curve for row in apart)
     largest = max((abs(row.difference) / row.spread if row.spread else np.inf for row in apart), default=np.inf)
     return {
         "compared": len(compared),
         "near": len(compared) - len(apart),
         "level": AGREEMENT,
-        "worst": fixed(worst.difference, 1, "+"),
-        "worst_name": worst.curve + where,
-        "apart": {name: ", ".join(width_name(row.width) for row in apart if row.curve == name) for name in curves},
+        "worst": worst,
+        "apart": {
+            name: ", ".join(width_name(row.width) for row in apart if row.curve == name)
+            for name in dict.fromkeys(row.curve for row in apart)
+        },
         "deviations": largest if np.isfinite(largest) else None,
     }
 
 
-def samplers(dataset: xr.Dataset, rows: Sequence[Comparison]) -> list[dict[str, Any]]:
+def samplers(dataset: xr.Dataset, rows: Sequence[Accuracy]) -> list[dict[str, Any]]:
     """Of each sampler that ran: its largest and mean difference from the theory, and how many runs have not mixed."""
     found = []
-    for predictor, name, of in (
-        ("exact_accuracy", "exact finite width", "of the exact posterior"),
-        ("sampled_accuracy", "sampled networks", "of sampled networks"),
-    ):
-        chosen = [row for row in rows if row.predictor == predictor]
-        runs, failed, reason = not_mixed(dataset, predictor.removesuffix("_accuracy"))
+    for predictor in SAMPLERS:
+        name, chosen = predictor.removesuffix("_accuracy"), [row for row in rows if row.predictor == predictor]
         if chosen:
-            worst, mean = max(chosen, key=lambda row: abs(row.gap)), float(np.mean([row.gap for row in chosen]))
-            one = {"name": name, "of": of, "worst": worst, "mean": mean}
-            found.append(one | {"runs": runs, "failed": failed, "reason": reason})
+            worst, mean = max(chosen, key=lambda row: abs(row.gap)), np.mean([row.gap for row in chosen])
+            mixing = not_mixed(dataset[f"{name}_mixed"], dataset[f"{name}_note"])
+            found.append({"predictor": predictor, "worst": worst, "mean": mean} | mixing)
     return found

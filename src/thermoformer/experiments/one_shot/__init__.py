@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
+from scipy.stats import spearmanr
 
-from ..._progress import Progress, silent
 from ...learning import Architecture
 from ...learning.scores import head_labels, head_name
 from ..base import Study
-from ..listing import HERE, Executor
-from ..sweeping import swept
+from ..sampled import side_by_side
+from ..sweeping import Workspace
 from ..words import width_name
 from . import numbers
 from .config import OneShotConfig
@@ -32,11 +33,28 @@ from .points import (
 from .training import PUBLISHED_ACCURACY
 
 
+def _theory(config: OneShotConfig, workspace: Workspace, mark: str = "") -> xr.Dataset:
+    """The theory with the sequences of one seed; the mark is that of its folders."""
+    record, seed, widths = one_shot_record(config), {"seed": [config.seed]}, {"width": list(config.widths)}
+    temperatures = {"temperature": list(config.temperatures)}
+
+    def swept(name: str, point: Callable[..., xr.Dataset], axes: Mapping[str, list[Any]]) -> xr.Dataset:
+        found = workspace.part(f"{name}{mark}").sweep(point, axes, record)
+        return found.isel(seed=0, drop=True) if "seed" in axes else found
+
+    trained = swept("trained", one_shot_trained, seed)
+    finite, limit = swept("widths", one_shot_point, widths | temperatures), swept("limit", one_shot_limit, temperatures)
+    found = _with_limit(finite, limit).assign(trained_order_accuracy=limit.trained_order_accuracy)
+    if config.choose_variances:
+        free, limit = swept("free", one_shot_free, widths), swept("limit_free", one_shot_limit_free, seed)
+        found = found.merge(_with_limit(free, limit))
+    return with_choices(found.merge(trained).assign_coords(part=list(PARTS)))
+
+
 def _with_limit(finite: xr.Dataset, limit: xr.Dataset) -> xr.Dataset:
     """Finite widths, and the Gaussian process as the infinite one."""
     widths = finite.assign_coords(width=finite.width.values.astype(float))
-    parts = [widths, limit[list(finite.data_vars)].expand_dims(width=[np.inf])]
-    return xr.concat(parts, "width", data_vars="all", coords="minimal", compat="equals", join="exact")
+    return side_by_side([widths, limit[list(finite.data_vars)].expand_dims(width=[np.inf])], "width")
 
 
 _LONG_NAMES = {
@@ -92,13 +110,12 @@ class OneShot(Study):
       `head_score` and `label_overlap` at every point;
     - `temperature_by_validation`, `temperature_by_evidence` [width], and `compared_width`, the finite width that
       does best on validation characters;
-    - `free_…` [width]: temperature and product of the prior variances both chosen by evidence, where asked for;
+    - `free_…` [width]: temperature and product of the prior variances both chosen by evidence;
     - `trained_…` of the trained network itself, and `trained_order_accuracy` [temperature, part] of the Gaussian
       predictor with its U, scaled to the trace of the Gaussian process;
-    - `sampled_…` from networks sampled at `compared_width` and the temperature chosen there by validation, where
-      they were asked for;
+    - `sampled_…` from networks sampled at `compared_width` and the temperature chosen there by validation;
     - `repeated_accuracy` [repetition, width, part] at the temperature that each repetition's validation characters
-      choose, and `repeated_…_accuracy` of the other choices and predictors, where there is more than one;
+      choose, and `repeated_…_accuracy` of the other choices and predictors, if there are several repetitions;
     - `correlation` [coefficient, width, temperature] of U with that of the trained network, and
       `correlation_chance`, how often heads in another order correlate as much.
     """
@@ -106,72 +123,28 @@ class OneShot(Study):
     name, title, config, point = "one_shot", "One-shot images", OneShotConfig, one_shot_point
     long_names = _LONG_NAMES
 
-    def data(
-        self,
-        config: OneShotConfig,
-        *,
-        folder: str | Path | None = None,
-        executor: Executor = HERE,
-        progress: Progress | None = None,
-    ) -> xr.Dataset:
-        """The numbers of the experiment, from several sweeps in folders of `folder`; see `Study.data`."""
-        progress, record = progress or silent, one_shot_record(config)
-        place = None if folder is None else Path(folder)
-        given: dict[str, Any] = {"config": record, "executor": executor, "progress": progress}
-
-        def kept(name: str) -> Path | None:
-            return None if place is None else place / name
-
-        temperatures, widths = list(config.temperatures), list(config.widths)
-
-        def theory(seed: int, mark: str = "") -> xr.Dataset:
-            own: dict[str, Any] = given | {"config": one_shot_record(dataclasses.replace(config, seed=seed))}
-            trained = swept(one_shot_trained, {"seed": [seed]}, kept(f"trained{mark}"), **own).isel(seed=0, drop=True)
-            axes = {"width": widths, "temperature": temperatures}
-            finite = swept(one_shot_point, axes, kept(f"widths{mark}"), **own)
-            limit = swept(one_shot_limit, {"temperature": temperatures}, kept(f"limit{mark}"), **own)
-            joined = _with_limit(finite, limit)
-            joined["trained_order_accuracy"] = limit.trained_order_accuracy
-            if config.choose_variances:
-                free = swept(one_shot_free, {"width": widths}, kept(f"free{mark}"), **own)
-                limit = swept(one_shot_limit_free, {"seed": [seed]}, kept(f"limit_free{mark}"), **own)
-                joined = joined.merge(_with_limit(free, limit.isel(seed=0, drop=True)))
-            return with_choices(joined.merge(trained).assign_coords(part=list(PARTS)))
-
-        dataset = theory(config.seed)
+    def compute(self, config: OneShotConfig, workspace: Workspace) -> xr.Dataset:
+        """The theory on all repetitions, correlations, and sampled networks at the width that is compared."""
+        dataset = _theory(config, workspace)
         dataset = dataset.merge(correlations(dataset))
         if config.sampled_draws:
             width = int(dataset.compared_width)
-            temperature = float(dataset.temperature_by_validation.sel(width=width))
-            given["config"] = one_shot_record(config, sampled=True)
-            point = {"width": [width], "temperature": [temperature]}
-            sampled = swept(one_shot_sampled, point, kept("sampled"), **given)
+            point = {"width": [width], "temperature": [dataset.temperature_by_validation.sel(width=width).item()]}
+            record = one_shot_record(config, sampled=True)
+            sampled = workspace.part("sampled").sweep(one_shot_sampled, point, record)
             dataset = dataset.merge(sampled.isel(width=0, temperature=0, drop=True))
         if config.repetitions > 1:
             seeds = range(config.seed + 1, config.seed + config.repetitions)
-            dataset = dataset.merge(repeated([dataset, *(theory(seed, f"_{seed}") for seed in seeds)]))
-        arch = Architecture(tuple(int(count) for count in dataset.heads.values), 1)
+            others = [_theory(dataclasses.replace(config, seed=seed), workspace, f"_{seed}") for seed in seeds]
+            dataset = dataset.merge(repeated([dataset, *others]))
+        arch = Architecture(tuple(dataset.heads.values.tolist()), 1)
         paths, heads = list(arch.path_names()), [head_name(label) for label in head_labels(arch)]
-        components = np.arange(1, config.components + 1)
-        dataset = dataset.drop_vars("heads").assign_coords(
-            path=paths, other_path=paths, head=heads, component=components
-        )
+        names = {"path": paths, "other_path": paths, "head": heads, "component": np.arange(1, config.components + 1)}
+        dataset = dataset.drop_vars("heads").assign_coords(names)
         dataset.width.attrs["long_name"] = "width N; infinite: Gaussian process"
-        return self.described(dataset.assign_attrs(layers=list(arch.heads)), config)
+        return dataset.assign_attrs(layers=list(arch.heads))
 
-    def figures(self, dataset: xr.Dataset, config: OneShotConfig) -> dict[str, Any]:
-        """Accuracies, order parameters and their correlations, head scores, and overlaps with the labels."""
-        from . import figures as drawn
-
-        return {
-            "accuracy": drawn.draw_accuracy(dataset),
-            "order_parameters": drawn.draw_order_parameters(dataset),
-            "correlation": drawn.draw_correlation(dataset),
-            "head_scores": drawn.draw_head_scores(dataset),
-            "label_overlap": drawn.draw_label_overlap(dataset),
-        }
-
-    def tables(self, dataset: xr.Dataset, config: OneShotConfig) -> dict[str, list[list[Any]]]:
+    def tables(self, dataset: xr.Dataset, config: OneShotConfig) -> dict[str, pd.DataFrame]:
         """Accuracies at every point, and scores of heads."""
         return {"accuracy": numbers.accuracy_table(dataset), "head_scores": numbers.score_table(dataset)}
 
@@ -182,20 +155,18 @@ class OneShot(Study):
         ways = {"validation": chosen.accuracy, "evidence": at_choice(dataset, "evidence").accuracy}
         if "free_accuracy" in dataset:
             ways["free"] = dataset.free_accuracy
-        edges = dataset.temperature.values[[0, -1]]
+        bound, edges = dataset.get("free_at_bound", xr.zeros_like(dataset.width)) == 1, dataset.temperature[[0, -1]]
         test = dataset.accuracy.sel(part="test").transpose("width", "temperature")
         theory, *sampled, trained = numbers.order_parameters(dataset).values()
         scores, names = numbers.head_scores(dataset), dataset["head"].values
         ours, *_, theirs = scores.values()
-        ranks = [np.argsort(np.argsort(values)) for values in (ours, theirs)]
+        rank: Any = spearmanr(ours, theirs)
         return {
             "best": best,
             "widest": widest,
             "ways": {way: accuracy.sel(part="test", width=shown).values for way, accuracy in ways.items()},
-            "at_bound": [width_name(one) for one in dataset.width.values if _at_bound(dataset, one)],
-            "at_edge": [
-                width_name(one) for one in dataset.width.values if chosen.temperature.sel(width=one).item() in edges
-            ],
+            "at_bound": [width_name(one) for one in dataset.width.values[bound.values]],
+            "at_edge": [width_name(one) for one in dataset.width.values[chosen.temperature.isin(edges).values]],
             "repetitions": numbers.repetition_tables(dataset),
             "chosen": numbers.chosen_tables(dataset),
             "temperatures": [f"τ = {value:g}" for value in dataset.temperature.values],
@@ -209,7 +180,7 @@ class OneShot(Study):
             "sampled": _beside_sampled(dataset, theory, sampled[0]) if sampled else None,
             "pairs": numbers.pair_rows(dataset),
             "correlations": numbers.correlation_rows(dataset),
-            "rank": float(np.corrcoef(ranks[0], ranks[1])[0, 1]),
+            "rank": rank.statistic,
             "highest": [names[np.argmax(values)] for values in (ours, theirs)],
             "lowest": [names[np.argmin(values)] for values in (ours, theirs)],
             "overlaps": {width_name(one): chosen.label_overlap.sel(width=one).values for one in (best, np.inf)},
@@ -217,26 +188,20 @@ class OneShot(Study):
         }
 
 
-def _at_bound(dataset: xr.Dataset, width: float) -> bool:
-    return "free_at_bound" in dataset and bool(dataset.free_at_bound.sel(width=width))
-
-
 def _beside_sampled(dataset: xr.Dataset, theory: np.ndarray, sampled: np.ndarray) -> dict[str, Any]:
     """How far the theory's U is from that of sampled networks, both with one trace, and how they were sampled."""
     mean, error = dataset.sampled_order_parameter.values, dataset.sampled_order_parameter_error.values
     accuracy = at_choice(dataset, "validation").accuracy.sel(width=float(dataset.compared_width), part="test")
-    methods = {"gibbs": "Gibbs over all weights", "nuts": "NUTS over the order parameters"}
     return {
         "apart": np.linalg.norm(theory - sampled) / np.linalg.norm(sampled),
         "noise": np.linalg.norm(error) / np.linalg.norm(mean),
         "larger": np.trace(theory) / np.trace(mean) - 1,
         "theory": float(accuracy),
         "accuracy": float(dataset.sampled_accuracy.sel(part="test")),
-        "method": methods[dataset.sampled_method.item()],
+        "method": dataset.sampled_method.item(),
         "mixed": bool(float(dataset.sampled_mixed)),
         "note": dataset.sampled_note.item(),
     }
 
 
 STUDY = OneShot()
-run_one_shot, one_shot_data = STUDY.run, STUDY.data

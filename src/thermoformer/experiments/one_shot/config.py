@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..._validation import fail, positive_number
+from ..._validation import fail
 from ..sweeping import check_fields
 from .training import OneShotTrainingConfig
 
@@ -19,7 +19,7 @@ class OneShotConfig:
         training_examples: P, sequences of training characters, none of them turned.
         validation_sequences, test_sequences, other_sequences: of validation characters, of test characters, and of
             Fashion-MNIST and MNIST each.
-        widths: finite widths N; the Gaussian process comes by itself.
+        widths: finite widths N; the Gaussian process is always added.
         temperatures: τ, of which one is chosen for each width.
         variance: every prior variance.
         choose_variances: whether the evidence chooses the product of all prior variances too, together with τ.
@@ -27,14 +27,10 @@ class OneShotConfig:
         seed: of all sequences and of the sampler.
         repetitions: how often the theory is computed, with the sequences of as many seeds from the first on; the
             accuracies of all give means and spreads, and everything else is that of the first.
-        network: path of a network that `save_network` wrote; the one of the package where none is given.
+        network: path of a network that `save_network` wrote; default: the one of the package.
         channels, classes, characters: of the task that the network was trained for, as in `OneShotTrainingConfig`.
         sampled_draws: draws of each chain of sampled networks at one width; 0 leaves them out.
         chains: of sampled networks.
-
-    Example:
-        >>> OneShotConfig(widths=(10, 100)).training_examples
-        600
     """
 
     training_examples: int = 600
@@ -56,14 +52,8 @@ class OneShotConfig:
     chains: int = 2
 
     def __post_init__(self) -> None:
-        sizes = ["training_examples", "validation_sequences", "test_sequences", "other_sequences", "components"]
-        sizes += ["chains", "repetitions"]
-        check_fields(self, positive=sizes, nonnegative=("seed", "sampled_draws"), ascending={"widths": "width"})
-        if not self.temperatures:
-            raise fail("temperatures", self.temperatures, "at least one temperature, in ascending order")
-        if list(self.temperatures) != sorted({positive_number("temperatures", value) for value in self.temperatures}):
-            raise fail("temperatures", self.temperatures, "different numbers in ascending order")
-        positive_number("variance", self.variance)
+        ascending = {"widths": "width", "temperatures": "temperature"}
+        check_fields(self, nonnegative=["sampled_draws"], above_zero=["variance"], ascending=ascending)
         if self.components > self.training_examples:
             raise fail("components", self.components, f"at most {self.training_examples}, the training examples")
 
@@ -83,21 +73,11 @@ class OneShotConfig:
         )
 
     def with_network(self, file: Path, training: OneShotTrainingConfig) -> OneShotConfig:
-        """The config on a network of one's own and on the parts of the characters that it was trained with."""
-        return dataclasses.replace(
-            self,
-            network=str(file.resolve()),
-            channels=training.channels,
-            classes=training.classes,
-            characters=training.characters,
-        )
+        """The config for a trained network and the parts of the characters that it was trained with."""
+        same = {name: getattr(training, name) for name in ("channels", "classes", "characters")}
+        return dataclasses.replace(self, network=str(file.resolve()), **same)
 
     def training_config(self) -> OneShotTrainingConfig:
         """What names the tasks; without turned characters, whose labels the theory would have to learn as well."""
-        return OneShotTrainingConfig(
-            rotations=False,
-            seed=self.seed,
-            channels=self.channels,
-            classes=self.classes,
-            characters=self.characters,
-        )
+        same = {name: getattr(self, name) for name in ("seed", "channels", "classes", "characters")}
+        return OneShotTrainingConfig(rotations=False, **same)

@@ -8,7 +8,9 @@ from matplotlib.figure import Figure
 
 from ... import figures
 from ...figures import styled
+from ..base import legend_below
 from ..words import fixed, width_name
+from .config import OneShotConfig
 from .numbers import (
     COEFFICIENTS,
     PART_NAMES,
@@ -22,7 +24,7 @@ from .numbers import (
 
 
 @styled
-def draw_accuracy(dataset: xr.Dataset) -> Figure:
+def draw_accuracy(dataset: xr.Dataset, config: OneShotConfig) -> Figure:
     """Accuracy against width: test characters, and two data sets that the network was not trained on."""
     shown = ("test", "fashion-mnist", "mnist")
     figure, axes = figures.figure_grid(1, len(shown), size=(4.4, 4.3))
@@ -55,13 +57,12 @@ def draw_accuracy(dataset: xr.Dataset) -> Figure:
     for ax in axes[0]:
         ax.set_ylim(lowest, highest)
     axes[0, 0].set_ylabel("accuracy (%)")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    legend_below(figure, ncols=3)
     return figure
 
 
 @styled
-def draw_order_parameters(dataset: xr.Dataset) -> Figure:
+def draw_order_parameters(dataset: xr.Dataset, config: OneShotConfig) -> Figure:
     """U of the theory, of sampled networks and of the trained weights, all with the trace of the first."""
     matrices = order_parameters(dataset)
     figure, axes = figures.figure_grid(1, len(matrices), size=(4.4, 4.6))
@@ -82,20 +83,19 @@ def draw_order_parameters(dataset: xr.Dataset) -> Figure:
 
 
 @styled
-def draw_head_scores(dataset: xr.Dataset) -> Figure:
+def draw_head_scores(dataset: xr.Dataset, config: OneShotConfig) -> Figure:
     """Scores of all heads from the U of the theory, of sampled networks and of the trained weights."""
     figure, axes = figures.figure_grid(size=(7.0, 3.8))
     ax = figures.grouped_points(head_scores(dataset), dataset["head"].values.tolist(), axes[0, 0], legend=False)
     ax.set_ylim(0, 1.08)
     ax.set_xlabel("layer.head")
     ax.set_ylabel("score of the head")
-    handles, labels = ax.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    legend_below(figure, ncols=3, loc="outside upper center")
     return figure
 
 
 @styled
-def draw_label_overlap(dataset: xr.Dataset) -> Figure:
+def draw_label_overlap(dataset: xr.Dataset, config: OneShotConfig) -> Figure:
     """Overlap of the labels with the principal components of the kernel: best width and Gaussian process."""
     figure, axes = figures.figure_grid(size=(8.0, 3.6))
     overlap = at_choice(dataset, "validation").label_overlap
@@ -106,7 +106,7 @@ def draw_label_overlap(dataset: xr.Dataset) -> Figure:
 
 
 @styled
-def draw_correlation(dataset: xr.Dataset) -> Figure:
+def draw_correlation(dataset: xr.Dataset, config: OneShotConfig) -> Figure:
     """Correlation of the theory's U with that of the trained network: by temperature, and by coefficient."""
     figure, axes = figures.figure_grid(1, 2, size=(5.4, 4.2))
     finite = finite_widths(dataset)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from scipy.stats import rankdata
 
 from ...learning import Architecture
-from ..words import fixed, percent, width_name
+from ..words import fixed, percent, spread, width_name, with_texts
 
 PART_NAMES = {
     "validation": "validation characters",
@@ -25,8 +27,19 @@ COEFFICIENTS = ("Pearson", "Pearson, off the diagonal", "Spearman", "Spearman, o
 _ORDERS = 1000
 
 
+_CHOICES = ("validation", "evidence")
+# Variables of all repetitions, by what is chosen how.
+_REPEATED = {
+    "τ by validation": "repeated_accuracy",
+    "τ by evidence": "repeated_evidence_accuracy",
+    "τ and variance by evidence": "repeated_free_accuracy",
+    "trained U": "repeated_trained_order_accuracy",
+    "trained network": "repeated_trained_accuracy",
+}
+
+
 def order_correlation(first: Any, second: Any, *, ranks: bool = False, diagonal: bool = True) -> float:
-    """Correlation of the distinct entries of two symmetric matrices; nan where one of them is constant.
+    """Correlation of the distinct entries of two symmetric matrices; nan if one of them is constant.
 
     Arguments:
         first, second: U [path, path].
@@ -34,42 +47,11 @@ def order_correlation(first: Any, second: Any, *, ranks: bool = False, diagonal:
         diagonal: whether its entries count.
 
     Example:
-        >>> order_correlation([[2.0, 1.0], [1.0, 3.0]], [[4.0, 2.0], [2.0, 6.0]])
+        >>> round(order_correlation([[2.0, 1.0], [1.0, 3.0]], [[4.0, 2.0], [2.0, 6.0]]), 12)
         1.0
     """
-    first, second = np.asarray(first, float), np.asarray(second, float)
-    rows, columns = np.triu_indices(len(first), 0 if diagonal else 1)
-    one, other = first[rows, columns], second[rows, columns]
-    if ranks:
-        one, other = rankdata(one), rankdata(other)
-    one, other = one - one.mean(), other - other.mean()
-    norm = math.sqrt(float(one @ one) * float(other @ other))
-    # Entries of the Gaussian process are all the same off the diagonal, up to rounding.
-    return float(np.clip(one @ other / norm, -1, 1)) if norm > 1e-12 * np.abs(second).max() ** 2 else math.nan
-
-
-def correlations(dataset: xr.Dataset) -> xr.Dataset:
-    """`correlation` and `correlation_chance` of the experiment's Dataset.
-
-    Chance is measured by giving the heads of each layer of the trained network another order, which keeps everything
-    but who is who: the part of such orders, its own included, with a correlation that is as large.
-    """
-    trained = dataset.trained_order_parameter.values
-    heads = tuple(int(count) for count in dataset.heads.values)
-    matrices = dataset.order_parameter.transpose("width", "temperature", ...).values
-    places = _orders(heads)
-    found = np.full((len(COEFFICIENTS), *matrices.shape[:2]), np.nan)
-    chance = found.copy()
-    for number, name in enumerate(COEFFICIENTS):
-        setting = _setting(name)
-        for at in np.ndindex(matrices.shape[:2]):
-            found[(number, *at)] = order_correlation(matrices[at], trained, **setting)
-            if np.isfinite(found[(number, *at)]):
-                tried = _correlations_in_orders(matrices[at], trained, places, **setting)
-                chance[(number, *at)] = np.mean(tried >= tried[0] - 1e-12)
-    axes = ("coefficient", "width", "temperature")
-    data = {"correlation": (axes, found), "correlation_chance": (axes, chance)}
-    return xr.Dataset(data, {"coefficient": list(COEFFICIENTS)})
+    as_it_stands = [np.arange(len(second))]
+    return float(_correlations_in_orders(first, second, as_it_stands, ranks=ranks, diagonal=diagonal)[0])
 
 
 def order_chance(
@@ -81,27 +63,47 @@ def order_chance(
         first, second: U [path, path].
         heads: how many heads each layer has.
         ranks, diagonal: as in `order_correlation`.
-
-    Example:
-        >>> order_chance(np.diag([1.0, 2.0, 3.0, 4.0]), np.diag([1.0, 2.0, 3.0, 4.0]), (2, 2))
-        0.25
     """
-    setting = {"ranks": ranks, "diagonal": diagonal}
-    tried = _correlations_in_orders(np.asarray(first), np.asarray(second), _orders(heads), **setting)
-    return float(np.mean(tried >= tried[0] - 1e-12))
+    return _chance(_correlations_in_orders(first, second, _orders(heads), ranks=ranks, diagonal=diagonal))
+
+
+def correlations(dataset: xr.Dataset) -> xr.Dataset:
+    """`correlation` and `correlation_chance` of the experiment's Dataset.
+
+    Chance is measured by giving the heads of each layer of the trained network another order, which keeps everything
+    but who is who: the part of such orders, its own included, with a correlation that is as large.
+    """
+    trained, orders = dataset.trained_order_parameter.values, _orders(tuple(dataset.heads.values.tolist()))
+    matrices = dataset.order_parameter.transpose("width", "temperature", ...).values
+    found = np.full((2, len(COEFFICIENTS), *matrices.shape[:2]), np.nan)
+    for number, name in enumerate(COEFFICIENTS):
+        for at in np.ndindex(matrices.shape[:2]):
+            tried = _correlations_in_orders(matrices[at], trained, orders, **_setting(name))
+            found[(slice(None), number, *at)] = tried[0], _chance(tried)
+    axes = ("coefficient", "width", "temperature")
+    data = {"correlation": (axes, found[0]), "correlation_chance": (axes, found[1])}
+    return xr.Dataset(data, {"coefficient": list(COEFFICIENTS)})
 
 
 def _correlations_in_orders(
-    first: np.ndarray, second: np.ndarray, places: list[np.ndarray], *, ranks: bool, diagonal: bool
+    first: Any, second: Any, orders: list[np.ndarray], *, ranks: bool, diagonal: bool
 ) -> np.ndarray:
-    """Correlations with the second matrix in every order of its paths, its own first."""
+    """Correlations with the second matrix in every order of its paths; nan if a matrix is constant up to rounding."""
+    first, second = np.asarray(first, float), np.asarray(second, float)
     rows, columns = np.triu_indices(len(first), 0 if diagonal else 1)
-    ours = first[rows, columns]
-    theirs = np.stack([second[np.ix_(order, order)][rows, columns] for order in places])
+    ours, theirs = first[rows, columns], np.stack([second[np.ix_(order, order)][rows, columns] for order in orders])
     if ranks:
         ours, theirs = rankdata(ours), rankdata(theirs, axis=1)
     ours, theirs = ours - ours.mean(), theirs - theirs.mean(axis=1, keepdims=True)
-    return theirs @ ours / (np.linalg.norm(theirs, axis=1) * np.linalg.norm(ours))
+    norm = np.linalg.norm(theirs, axis=1) * np.linalg.norm(ours)
+    # Entries of the Gaussian process are all the same off the diagonal, up to rounding.
+    norm[norm <= 1e-12 * np.abs(second).max() ** 2] = np.nan
+    return np.clip(theirs @ ours / norm, -1, 1)
+
+
+def _chance(tried: np.ndarray) -> float:
+    """The part of correlations that are as large as the first."""
+    return float(np.mean(tried >= tried[0] - 1e-12)) if np.isfinite(tried[0]) else np.nan
 
 
 def _orders(heads: tuple[int, ...]) -> list[np.ndarray]:
@@ -138,45 +140,32 @@ def with_trained_order(dataset: xr.Dataset) -> xr.DataArray:
     return accuracy.sel(temperature=accuracy.sel(part="validation", drop=True).idxmax("temperature"))
 
 
-def repeated(repetitions: list[xr.Dataset]) -> xr.Dataset:
-    """Accuracies of all repetitions, each at the choices of its own validation characters and evidence."""
-    found: list[xr.Dataset] = []
-    for one in repetitions:
-        values = {
-            "repeated_accuracy": at_choice(one, "validation").accuracy,
-            "repeated_evidence_accuracy": at_choice(one, "evidence").accuracy,
-            "repeated_trained_accuracy": one.trained_accuracy,
-            "repeated_trained_order_accuracy": with_trained_order(one),
-        }
-        if "free_accuracy" in one:
-            values["repeated_free_accuracy"] = one.free_accuracy
-        # Their temperatures differ, and would be taken for a coordinate that all share.
-        found.append(
-            xr.Dataset({name: value.drop_vars("temperature", errors="ignore") for name, value in values.items()})
-        )
-    return xr.concat(found, "repetition", data_vars="all", coords="minimal", compat="override", join="exact")
-
-
-def repeated_accuracies(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
-    """Accuracies [repetition, width, part], or [repetition, part], by what is chosen how."""
-    if "repeated_accuracy" in dataset:
-        names = {
-            "τ by validation": "repeated_accuracy",
-            "τ by evidence": "repeated_evidence_accuracy",
-            "τ and variance by evidence": "repeated_free_accuracy",
-            "trained U": "repeated_trained_order_accuracy",
-            "trained network": "repeated_trained_accuracy",
-        }
-        return {name: dataset[variable] for name, variable in names.items() if variable in dataset}
+def accuracies(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
+    """Accuracies [width, part], or [part], at the choices of validation characters and evidence; see `_REPEATED`."""
     found = {
         "τ by validation": at_choice(dataset, "validation").accuracy,
         "τ by evidence": at_choice(dataset, "evidence").accuracy,
         "trained U": with_trained_order(dataset),
         "trained network": dataset.trained_accuracy,
     }
-    if "free_accuracy" in dataset:
-        found["τ and variance by evidence"] = dataset.free_accuracy
-    return {name: values.expand_dims("repetition") for name, values in found.items()}
+    return found | ({"τ and variance by evidence": dataset.free_accuracy} if "free_accuracy" in dataset else {})
+
+
+def repeated(repetitions: list[xr.Dataset]) -> xr.Dataset:
+    """Accuracies of all repetitions, each at the choices of its own validation characters and evidence."""
+    # Their temperatures differ, and would be taken for a coordinate that all share.
+    found = [
+        xr.Dataset({_REPEATED[name]: one.drop_vars("temperature", errors="ignore") for name, one in each.items()})
+        for each in map(accuracies, repetitions)
+    ]
+    return xr.concat(found, "repetition", data_vars="all", coords="minimal", compat="override", join="exact")
+
+
+def repeated_accuracies(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
+    """The same with a first axis repetition, of which there may be one."""
+    if "repeated_accuracy" in dataset:
+        return {name: dataset[variable] for name, variable in _REPEATED.items() if variable in dataset}
+    return {name: values.expand_dims("repetition") for name, values in accuracies(dataset).items()}
 
 
 def finite_widths(dataset: xr.Dataset) -> np.ndarray:
@@ -207,30 +196,27 @@ def head_scores(dataset: xr.Dataset) -> dict[str, np.ndarray]:
 
 def chosen_tables(dataset: xr.Dataset) -> list[tuple[list[str], list[list[str]]]]:
     """Headers and rows of accuracies by width and part of the images, one table per way to choose."""
+
+    def rows(accuracy: xr.DataArray, settings: Iterable[str]) -> list[list[str]]:
+        pairs = zip(dataset.width.values, settings, strict=True)
+        return [[width_name(width), setting, *_by_part(accuracy.sel(width=width))] for width, setting in pairs]
+
     tables = []
-    for how in ("validation", "evidence"):
-        chosen = at_choice(dataset, how)
-        lines = []
-        for width in dataset.width.values:
-            at = chosen.sel(width=width)
-            lines.append([width_name(width), f"{float(at.temperature):g}", *_by_part(at.accuracy)])
-        if how == "validation":
-            best = with_trained_order(dataset)
-            lines.append(["GP, trained U", f"{float(best.temperature):g}", *_by_part(best)])
-            lines.append(["trained network", "", *_by_part(dataset.trained_accuracy)])
-        tables.append(([f"by {how}", "τ"], lines))
+    for how in _CHOICES:
+        at = at_choice(dataset, how)
+        tables.append(([f"by {how}", "τ"], rows(at.accuracy, (f"{value:g}" for value in at.temperature.values))))
+    best = with_trained_order(dataset)
+    tables[0][1].append(["GP, trained U", f"{best.temperature.item():g}", *_by_part(best)])
+    tables[0][1].append(["trained network", "", *_by_part(dataset.trained_accuracy)])
     if "free_accuracy" in dataset:
-        lines = []
-        for width in dataset.width.values:
-            at = dataset.sel(width=width)
-            setting = f"{float(at.free_temperature):.3g}, {float(at.free_product):.3g}"
-            lines.append([width_name(width), setting, *_by_part(at.free_accuracy)])
-        tables.append((["by evidence", "τ, product of variances"], lines))
+        pairs = zip(dataset.free_temperature.values, dataset.free_product.values, strict=True)
+        settings = (f"{temperature:.3g}, {product:.3g}" for temperature, product in pairs)
+        tables.append((["by evidence", "τ, product of variances"], rows(dataset.free_accuracy, settings)))
     return tables
 
 
 def repetition_tables(dataset: xr.Dataset) -> list[tuple[list[str], list[list[str]]]]:
-    """The same as mean and standard deviation over draws of the sequences, where there are several."""
+    """The same as mean and standard deviation over draws of the sequences, if there are several."""
     if "repeated_accuracy" not in dataset:
         return []
     found, tables = repeated_accuracies(dataset), []
@@ -239,11 +225,8 @@ def repetition_tables(dataset: xr.Dataset) -> list[tuple[list[str], list[list[st
             rows = {width_name(width): found[choice].sel(width=width) for width in dataset.width.values}
             if choice == "τ by validation":
                 rows |= {"GP, trained U": found["trained U"], "trained network": found["trained network"]}
-            lines = []
-            for name, values in rows.items():
-                mean, spread = _by_part(values.mean("repetition")), _by_part(values.std("repetition", ddof=1))
-                lines.append([name, *(f"{one} ± {other}" for one, other in zip(mean, spread, strict=True))])
-            tables.append(([choice], lines))
+            cells = {name: [spread(100 * one.sel(part=part)) for part in PART_NAMES] for name, one in rows.items()}
+            tables.append(([choice], [[name, *texts] for name, texts in cells.items()]))
     return tables
 
 
@@ -274,36 +257,31 @@ def pair_rows(dataset: xr.Dataset) -> list[list[str]]:
     return lines
 
 
-def accuracy_table(dataset: xr.Dataset) -> list[list[Any]]:
-    """Every width and temperature, as rows of a CSV file: all that choices, figures and correlations are made of."""
-    parts = [f"{part}_percent" for part in dataset.part.values]
-    correlated = [name.lower().replace(",", "").replace(" ", "_") for name in COEFFICIENTS]
-    found = ["log_evidence", "converged", "chosen_by_validation", "chosen_by_evidence"]
-    rows: list[list[Any]] = [["width", "temperature", *parts, *found, *correlated]]
-    for width, temperature in itertools.product(dataset.width.values, dataset.temperature.values):
-        at = dataset.sel(width=width, temperature=temperature)
-        chosen = [int(float(at[f"temperature_by_{how}"]) == temperature) for how in ("validation", "evidence")]
-        numbers = ["" if np.isnan(value) else f"{value:.4f}" for value in at.correlation.values]
-        found = [f"{float(at.log_evidence):.3f}", int(at.converged), *chosen]
-        rows.append([f"{width:g}", f"{temperature:g}", *_hundredths(at.accuracy), *found, *numbers])
-    return [*rows, ["trained network", "", *_hundredths(dataset.trained_accuracy), *[""] * (4 + len(correlated))]]
+def accuracy_table(dataset: xr.Dataset) -> pd.DataFrame:
+    """Every width and temperature: all that choices, figures and correlations are made of."""
+    percents = {f"{part}_percent": 100 * dataset.accuracy.sel(part=part, drop=True) for part in dataset.part.values}
+    correlated = {
+        name.lower().replace(",", "").replace(" ", "_"): dataset.correlation.sel(coefficient=name, drop=True)
+        for name in COEFFICIENTS
+    }
+    chosen = {f"chosen_by_{how}": dataset[f"temperature_by_{how}"] == dataset.temperature for how in _CHOICES}
+    data = percents | {"log_evidence": dataset.log_evidence, "converged": dataset.converged} | chosen | correlated
+    frame = xr.Dataset(data).to_dataframe(dim_order=("width", "temperature"))[[*data]].reset_index()
+    forms = {"width": "g", "temperature": "g", **dict.fromkeys(percents, ".2f"), "log_evidence": ".3f"}
+    forms |= {**dict.fromkeys(("converged", *chosen), ".0f"), **dict.fromkeys(correlated, ".4f")}
+    trained = dict(zip(percents, 100 * dataset.trained_accuracy.values, strict=True))
+    rows = pd.concat([frame.astype(float), pd.DataFrame([trained])])
+    return with_texts(rows, **forms).replace({"width": {"": "trained network"}})
 
 
-def score_table(dataset: xr.Dataset) -> list[list[Any]]:
-    """Scores of all heads, as rows of a CSV file."""
+def score_table(dataset: xr.Dataset) -> pd.DataFrame:
+    """Scores of all heads."""
     scores = head_scores(dataset)
-    rows: list[list[Any]] = [["head", *scores]]
-    for number, head in enumerate(dataset["head"].values):
-        rows.append([head, *(f"{values[number]:.4f}" for values in scores.values())])
-    return rows
+    return with_texts(pd.DataFrame({"head": dataset["head"].values, **scores}), **dict.fromkeys(scores, ".4f"))
 
 
 def _by_part(accuracy: xr.DataArray) -> list[str]:
     return [percent(accuracy.sel(part=part)) for part in PART_NAMES]
-
-
-def _hundredths(accuracy: xr.DataArray) -> list[str]:
-    return [f"{100 * value:.2f}" for value in accuracy.values]
 
 
 def _setting(coefficient: str) -> dict[str, bool]:

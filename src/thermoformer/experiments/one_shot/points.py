@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import warnings
 from collections.abc import Mapping
 from functools import lru_cache, partial
@@ -14,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from scipy.optimize import minimize
 
 from ..._progress import inside
 from ..._validation import fail
@@ -33,6 +31,7 @@ from ...learning import (
     sample_weights_on_paths,
     solve,
 )
+from ...learning.evidence import limit_choice
 from ...networks import AttentionNetwork, load_network
 from ...sweeps import resumable
 from ..sampled import whole_key
@@ -190,36 +189,6 @@ def one_shot_limit_free(seed: int, config: Mapping[str, Any]) -> xr.Dataset:
     factor, temperature, at_bound = limit_choice(kernel, data[1])
     arch = arch.replace(variances=settings.variance * factor ** (1 / len(arch.variances)))
     return _of_choice(gaussian_process(arch, *data, temperature=temperature), heads, at_bound=at_bound)
-
-
-def limit_choice(kernel: np.ndarray, labels: np.ndarray) -> tuple[float, float, bool]:
-    """The factor c and the temperature τ with the highest evidence of labels ~ N(0, cK + τI).
-
-    Both are looked for as far as `choose_by_evidence` does. From the eigenvectors of K an evidence costs P operations,
-    so that a grid finds the hill and a search its top.
-
-    Returns:
-        c, τ, and whether one of them is at the edge of what is allowed.
-
-    Example:
-        >>> kernel = np.diag(np.where(np.arange(400) < 200, 1.0, 0.0))
-        >>> labels = np.sqrt(2 * np.diag(kernel) + 0.5)
-        >>> factor, temperature, at_bound = limit_choice(kernel, labels)
-        >>> round(factor, 2), round(temperature, 2), at_bound
-        (2.0, 0.5, False)
-    """
-    eigenvalues, vectors = np.linalg.eigh(kernel)
-    squares = (vectors.T @ labels) ** 2
-
-    def loss(place: np.ndarray) -> float:
-        variance = np.exp(place[0]) * np.maximum(eigenvalues, 0) + np.exp(place[1])
-        return float(np.log(variance).sum() + (squares / variance).sum())
-
-    bounds = np.log([[1e-6, 1e6], [1e-6, 1e3]])
-    grid = itertools.product(*(np.linspace(low, high, 49) for low, high in bounds))
-    start = min(grid, key=lambda place: loss(np.array(place)))
-    place = minimize(loss, start, bounds=bounds, options={"ftol": 1e-14}).x
-    return float(np.exp(place[0])), float(np.exp(place[1])), bool(np.isclose(place[:, None], bounds, atol=0.05).any())
 
 
 @resumable

@@ -48,12 +48,8 @@ class OneShotTrainingConfig:
         rotations: turned characters are training classes of their own; validation and test have none.
         channels: of the images, 1 or 3.
         classes: characters for training, validation and test.
-        characters: how many characters are read; all where none is given.
+        characters: how many characters are read; default: all.
         validation_sequences, test_sequences: how many of each; the second also for images of other data sets.
-
-    Example:
-        >>> OneShotTrainingConfig(heads=(8, 8), key_size=64).architecture().paths
-        64
     """
 
     heads: tuple[int, ...] = (4, 4)
@@ -215,7 +211,7 @@ def one_shot_tasks(config: OneShotTrainingConfig, parts: dict[str, ImageClasses]
 
 
 def one_shot_accuracy(network: AttentionNetwork, task: OneShotTask, sequences: int) -> float:
-    """The part of so many sequences of a task whose label has the sign of the network's output."""
+    """The accuracy of a network on the first sequences of a task."""
     right = 0.0
     for start in range(0, sequences, _BATCH_OF_SEQUENCES):
         count = min(_BATCH_OF_SEQUENCES, sequences - start)

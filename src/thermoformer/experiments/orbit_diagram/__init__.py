@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ..._progress import inside
@@ -19,8 +20,6 @@ from ...dynamics import (
     MeanField,
     Window,
     bifurcation_point,
-    chaotic_intervals,
-    intervals,
     orbit,
     regime_names,
 )
@@ -32,27 +31,20 @@ from ..paper_dynamics import (
     GAMMA,
     NEIMARK_SACKER,
     NEIMARK_SACKER_MULTIPLIER,
-    PAPER,
-    check_numbers,
     paper_model,
     paper_start,
     usual_parts,
 )
 from ..sweeping import check_fields, config_of
+from ..words import with_texts
 
 # The 4-cycle of the positions is stable at one end and unstable at the other.
 BIFURCATION_BRACKET, POSITIONS = (1.24, 1.25), 4
 WHOLE, ZOOM = (0.0, 3.0), (1.24, 1.28)
-# So many chaotic neighbours are an interval; fewer may be a band between windows, or one orbit that is slow to settle.
+# The least chaotic neighbours of an interval; fewer may be a band between windows, or one orbit that is slow to settle.
 STEADY = 3
 # A page lists the widest intervals; the CSV file has all.
 LISTED = 12
-# What reference runs of the paper's system have, by range of β.
-REFERENCE = {
-    ZOOM: "chaos near 1.2653–1.2669 and 1.2746–1.28, λ1 up to 0.155; cycles of 28, 56, 112, 32 and 64 in 1.267–1.274; "
-    "a 16-cycle tongue at 1.2496–1.2509",
-    WHOLE: "chaos with windows up to about 2.50, periodic from 2.523 on; no hyperchaos",
-}
 
 
 @dataclass(frozen=True)
@@ -68,13 +60,9 @@ class OrbitDiagramConfig:
         limits, bins: of its density.
         section, near: the second density has the points where this feature is that close to 0: the paper's rule.
         exponents: how many leading exponents.
-        longest_period: returns are sought up to so many steps.
+        longest_period: the most steps after which a return is sought.
 
     All orbits begin at the final window of the one at the highest β, which begins from a token.
-
-    Example:
-        >>> OrbitDiagramConfig().betas[-1].item(), OrbitDiagramConfig.zoom().betas[0].item()
-        (3.0, 1.24)
     """
 
     between: tuple[float, float] = WHOLE
@@ -92,9 +80,7 @@ class OrbitDiagramConfig:
     longest_period: int = 2000
 
     def __post_init__(self) -> None:
-        sizes = ("count", "steps", "bins", "exponents", "longest_period")
-        check_fields(self, positive=sizes, nonnegative=["transient"], above_zero=["near"])
-        check_numbers(self, ("gamma", "epsilon"), ranges=("between", "limits"))
+        check_fields(self, nonnegative=("transient", "show", "section"), above_zero=["near"], shares=["epsilon"])
 
     @classmethod
     def zoom(cls) -> OrbitDiagramConfig:
@@ -167,57 +153,51 @@ def summary(dataset: xr.Dataset) -> dict[str, float]:
         >>> summary(found)["chaos_from"], summary(found)["hyperchaotic"]
         (3.9, 0)
     """
-    values = dataset[dataset.attrs["parameter"]].values
-    names = regime_names(dataset).values
-    chaos, leading = values[names == "chaos"], dataset.exponents.isel(exponent=0).values
-    top = int(np.argmax(leading))
-    steady = [run for run in chaotic_intervals(dataset) if np.sum((values >= run[0]) & (values <= run[1])) >= STEADY]
-    found = {
-        "chaos_from": float(chaos.min()) if len(chaos) else np.nan,
-        "chaos_to": float(chaos.max()) if len(chaos) else np.nan,
-        "steady_chaos_from": min((low for low, _ in steady), default=np.nan),
-        "steady_chaos_to": max((high for _, high in steady), default=np.nan),
-        "largest_exponent": float(leading[top]),
-        "largest_exponent_error": float(dataset.errors.isel(exponent=0).values[top]),
-        "largest_exponent_at": float(values[top]),
+    parameter, names = dataset.attrs["parameter"], regime_names(dataset).values
+    chaos, leading = dataset[parameter].values[names == "chaos"], dataset.isel(exponent=0)
+    top = leading.isel({parameter: leading.exponents.argmax(parameter).item()})
+    runs = regime_runs(dataset)
+    steady = runs[(runs.regime == "chaos") & (runs["values"] >= STEADY)]
+    numbers = {
+        "chaos_from": chaos.min().item() if len(chaos) else np.nan,
+        "chaos_to": chaos.max().item() if len(chaos) else np.nan,
+        "steady_chaos_from": steady["first"].min(),
+        "steady_chaos_to": steady["last"].max(),
+        "largest_exponent": top.exponents.item(),
+        "largest_exponent_error": top.errors.item(),
+        "largest_exponent_at": top[parameter].item(),
         "hyperchaotic": int((names == "hyperchaos").sum()),
     }
-    return found | {f"share_{name}": float((names == name).mean()) for name in REGIMES}
+    return numbers | {f"share_{name}": float((names == name).mean()) for name in REGIMES}
 
 
-def period_windows(dataset: xr.Dataset) -> list[tuple[int, float, float, int]]:
-    """Runs of neighbouring values with one and the same period: period, first, last, how many values."""
-    parameter = dataset.attrs["parameter"]
-    values, period = dataset[parameter].values, np.where(regime_names(dataset) == "periodic", dataset.period.values, 0)
-    windows = []
-    for one in np.unique(period[period > 0]):
-        inside = period == one
-        for low, high in intervals(values, inside):
-            windows.append((int(one), low, high, int(((values >= low) & (values <= high)).sum())))
-    return sorted(windows, key=lambda window: window[1])
+def regime_runs(dataset: xr.Dataset) -> pd.DataFrame:
+    """Every run of neighbours with one regime and period, and the largest exponent in it."""
+    frame: Any = pd.DataFrame(
+        {
+            "value": dataset[dataset.attrs["parameter"]].values,
+            "regime": regime_names(dataset).values,
+            "period": dataset.period.values,
+            "exponent": dataset.exponents.isel(exponent=0).values,
+        }
+    )
+    kind = frame[["regime", "period"]]
+    runs = frame.groupby((kind != kind.shift()).any(axis=1).cumsum())
+    return runs.agg(
+        first=("value", "first"),
+        last=("value", "last"),
+        values=("value", "size"),
+        regime=("regime", "first"),
+        period=("period", "first"),
+        largest_exponent=("exponent", "max"),
+    )
 
 
-def widest(rows: list[tuple], size: int) -> list[tuple]:
-    """The rows with the most values, in their own order.
-
-    Arguments:
-        size: which entry of a row says how many values it has.
-    """
-    chosen = sorted(rows, key=lambda row: row[size], reverse=True)[:LISTED]
-    return [row for row in rows if row in chosen]
-
-
-def regime_runs(dataset: xr.Dataset) -> list[list[Any]]:
-    """Every run of neighbours with one regime and period, as rows of a table with its header."""
-    values, names = dataset[dataset.attrs["parameter"]].values, regime_names(dataset).values
-    period, leading = dataset.period.values, dataset.exponents.isel(exponent=0).values
-    change = (names[1:] != names[:-1]) | (period[1:] != period[:-1])
-    starts = np.concatenate([[0], np.flatnonzero(change) + 1])
-    rows: list[list[Any]] = [["first", "last", "values", "regime", "period", "largest_exponent"]]
-    for start, end in zip(starts, [*starts[1:], len(values)], strict=True):
-        row = [f"{values[start]:.8g}", f"{values[end - 1]:.8g}", end - start, names[start], period[start]]
-        rows.append([*row, f"{leading[start:end].max():.6g}"])
-    return rows
+def widest(runs: Any) -> Iterator[Any]:
+    """The runs with the most values, each also with its range of values as text."""
+    chosen = runs.loc[runs["values"].nlargest(LISTED).index.sort_values()]
+    ends = zip(chosen["first"], chosen["last"], strict=True)
+    return chosen.assign(range=[f"{first:.6g} – {last:.6g}" for first, last in ends]).itertuples()
 
 
 class OrbitDiagram(Study):
@@ -260,39 +240,31 @@ class OrbitDiagram(Study):
             "section": figures.orbit_diagram_panels(dataset, exponents=exponents, section=True)[0].figure,
         }
 
-    def tables(self, dataset: xr.Dataset, config: OrbitDiagramConfig) -> dict[str, list[list[Any]]]:
+    def tables(self, dataset: xr.Dataset, config: OrbitDiagramConfig) -> dict[str, pd.DataFrame]:
         """Every run of neighbours with one regime and period."""
-        return {"regimes": regime_runs(dataset)}
+        return {"regimes": with_texts(regime_runs(dataset), first=".8g", last=".8g", largest_exponent=".6g")}
 
     def values(self, dataset: xr.Dataset, config: OrbitDiagramConfig) -> dict[str, Any]:
         """Where chaos is, cycles, and the bifurcation that ends the simple cycle."""
-        betas, leading = dataset.beta.values, dataset.exponents.isel(exponent=0).values
-        chaos = []
-        for low, high in chaotic_intervals(dataset):
-            inside = (betas >= low) & (betas <= high)
-            chaos.append((f"{low:.6g} – {high:.6g}", int(inside.sum()), f"{leading[inside].max():.4f}"))
-        windows = [(f"{low:.6g} – {high:.6g}", period, count) for period, low, high, count in period_windows(dataset)]
-        point = neimark_sacker(config)
+        runs, point = regime_runs(dataset), neimark_sacker(config)
+        chaos, windows = runs[runs.regime == "chaos"], runs[runs.regime == "periodic"]
         unsettled = np.isin(regime_names(dataset).values, ("quasi-periodic", "undecided"))
         return {
             "found": summary(dataset),
             "regimes": REGIMES,
-            "zoomed": config.between == ZOOM,
+            "shown": {WHOLE: "whole", ZOOM: "zoom"}.get(config.between),
             "steady": STEADY,
             "spacing": (config.between[1] - config.between[0]) / max(config.count - 1, 1),
-            "reference": REFERENCE.get(config.between),
-            "chaos": chaos,
-            "chaos_shown": widest(chaos, 1),
-            "windows": windows,
-            "windows_shown": widest(windows, 2),
+            "chaos": len(chaos),
+            "chaos_rows": [[run.range, run.values, f"{run.largest_exponent:.4f}"] for run in widest(chaos)],
+            "windows": len(windows),
+            "window_rows": [[run.range, run.period, run.values] for run in widest(windows)],
             "bifurcation": point,
             "multiplier": None if point is None else point.cycle.multipliers[0],
-            "slow": 0 if point is None else int(((betas < point.value) & unsettled).sum()),
+            "slow": 0 if point is None else int(((dataset.beta.values < point.value) & unsettled).sum()),
             "known": NEIMARK_SACKER,
             "known_multiplier": NEIMARK_SACKER_MULTIPLIER,
-            "system": PAPER,
         }
 
 
 STUDY, ZOOMED = OrbitDiagram(OrbitDiagramConfig()), OrbitDiagram(OrbitDiagramConfig.zoom())
-run_orbit_diagram, orbit_diagram_data = STUDY.run, STUDY.data

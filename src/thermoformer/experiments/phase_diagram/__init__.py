@@ -15,7 +15,7 @@ from ...dynamics import REGIMES, Window, regime_names
 from ...dynamics import phase_diagram as diagram_of
 from ...sweeps import resumable
 from ..base import Study
-from ..paper_dynamics import EPSILON, GAMMA, NEIMARK_SACKER, PAPER, check_numbers, paper_model, paper_start, usual_parts
+from ..paper_dynamics import EPSILON, GAMMA, NEIMARK_SACKER, paper_model, paper_start, usual_parts
 from ..sweeping import check_fields, config_of
 
 
@@ -27,14 +27,10 @@ class PhaseDiagramConfig:
         betas, gammas: lowest and highest value of β and of γ.
         count: how many values of each, evenly spaced.
         epsilon: the weight of positions.
-        start_beta, start_gamma, start_steps: every orbit begins at the final window of so many steps there.
+        start_beta, start_gamma, start_steps: every orbit begins at the final window of `start_steps` steps there.
         steps, transient: steps that count at every point, and steps before.
         exponents: how many leading exponents.
-        longest_period: returns are sought up to so many steps.
-
-    Example:
-        >>> PhaseDiagramConfig().grid["gamma"][[0, -1]].tolist()
-        [20.0, 420.0]
+        longest_period: the most steps after which a return is sought.
     """
 
     betas: tuple[float, float] = (1.0, 3.0)
@@ -50,9 +46,7 @@ class PhaseDiagramConfig:
     longest_period: int = 600
 
     def __post_init__(self) -> None:
-        sizes = ("count", "start_steps", "steps", "exponents", "longest_period")
-        check_fields(self, positive=sizes, nonnegative=["transient"])
-        check_numbers(self, ("epsilon", "start_beta", "start_gamma"), ranges=("betas", "gammas"))
+        check_fields(self, nonnegative=["transient"], shares=["epsilon"])
 
     @classmethod
     def quick(cls) -> PhaseDiagramConfig:
@@ -137,9 +131,7 @@ class PhaseDiagram(Study):
             "middle": np.median(edge) if edge is not None else None,
             "gamma": GAMMA,
             "neimark_sacker": NEIMARK_SACKER,
-            "system": PAPER,
         }
 
 
 STUDY = PhaseDiagram()
-run_phase_diagram, phase_diagram_data = STUDY.run, STUDY.data

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
-from ..._progress import Progress, inside, silent
+from ..._progress import Progress, inside
 from ..._validation import fail
 from ...networks import pruned_accuracies
 from ...networks import train as train_network
 from ...sweeps import resumable
 from .. import store
 from ..base import Study
-from ..listing import HERE, Executor
-from ..sweeping import config_of, record_of, swept
+from ..sweeping import Workspace, config_of, record_of
 from . import numbers
 from .config import MEASURED, ORDERS, SCORES, PruningConfig, PruningInputs, pruning_inputs, sequences
 from .numbers import rank_correlation, single_drops
 from .scores import all_codes, order_codes, removed_heads, rescored_data, score_data
 
-# Fields that change no number of the plain accuracies, of the scores, or of one fine-tuned network.
-_OF_FINETUNING = tuple(name.name for name in dataclasses.fields(PruningConfig) if name.name.startswith("finetun"))
-_OF_ORDERS = ("random_orders", "rescored", "finetuned_removed", "finetuned_orders", "finetuned_random")
-# What changes no fine-tuned network has these values in its record, whatever the defaults come to be.
+# Fields that change no number of the plain accuracies and of the scores.
+_LATER = ("random_orders", "rescored", *(name for name in PruningConfig.__dataclass_fields__ if "finetun" in name))
+# Fields that change no fine-tuned network have these values in its record, whatever their defaults are.
 _SAME: dict[str, Any] = {
     "random_orders": 1000,
     "rescored": True,
@@ -95,7 +92,7 @@ def finetuned_network(subset: int, config: Mapping[str, Any]) -> xr.Dataset:
 
 
 def _codes_to_finetune(config: PruningConfig, orders: xr.Dataset) -> list[int]:
-    """The whole network as the control, and what the orders pass through at the numbers of heads asked for."""
+    """The whole network as the control, and the sets that orders pass through at the numbers of heads to fine-tune."""
     counts = [count for count in config.finetuned_removed if count in orders.removed.values]
     if not counts:
         return []
@@ -108,7 +105,7 @@ class Pruning(Study):
     """Heads pruned from a trained network: every set of heads measured, scores that rank them, and fine-tuning.
 
     Its Dataset has `accuracy` [part, subset] of every set of heads that leaves one in each layer, on validation, test,
-    fashion-mnist and mnist sequences; `finetuned_accuracy` in the same form, nan where it was not asked for; a subset
+    fashion-mnist and mnist sequences; `finetuned_accuracy` in the same form, nan if it was not fine-tuned; a subset
     is a number whose bit i says that head i is gone. `score` [score_name, head]. `order_code` [order, removed] and
     `random_code` [random, removed], the subsets that the orders pass through. `grid_accuracy` [width, temperature] of
     the theory on validation sequences, its choice in the attributes.
@@ -126,68 +123,33 @@ class Pruning(Study):
         "random_code": "heads gone in random orders, as bits",
     }
 
-    def data(
-        self,
-        config: PruningConfig,
-        *,
-        folder: str | Path | None = None,
-        executor: Executor = HERE,
-        progress: Progress | None = None,
-    ) -> xr.Dataset:
-        """The numbers of the experiment; the executor is where pruned networks are fine-tuned (see `Study.data`)."""
-        report = progress or silent
-        report(0, 1, "network and images")
+    def compute(self, config: PruningConfig, workspace: Workspace) -> xr.Dataset:
+        """Sets of heads and scores, which are kept in files, and a sweep over networks that are fine-tuned."""
+        workspace.progress(0, 1, "network and images")
         inputs = pruning_inputs(config)
-        where = None if folder is None else Path(folder)
+        # The file that a config names may come to hold another network.
+        mark = f"{store.fingerprint(config, apart_from=_LATER)}-{inputs.network.digest}"
 
-        def kept(name: str, apart_from: tuple[str, ...], compute: Callable[[], xr.Dataset]) -> xr.Dataset:
-            if where is None:
-                return compute()
-            # The file that a config names may come to hold another network.
-            mark = f"{store.fingerprint(config, apart_from=apart_from)}-{inputs.network.digest}"
-            found = store.load(where / f"{name}.nc", mark)
-            if found is None:
-                found = compute()
-                store.save(found, where / f"{name}.nc", mark)
-            return found
+        def kept(name: str, compute: Callable[..., xr.Dataset], *given: Any) -> xr.Dataset:
+            file = workspace.part(f"{name}.nc").folder
+            return store.kept(file, mark, lambda: compute(config, inputs, *given, workspace.progress))
 
-        free = (*_OF_FINETUNING, *_OF_ORDERS)
-        subsets = kept("subsets", free, lambda: subset_data(config, inputs, report))
-        scores = kept("scores", free, lambda: score_data(config, inputs, report))
+        subsets, scores = kept("subsets", subset_data), kept("scores", score_data)
         orders = order_codes(config, inputs, scores, subsets)
-        codes = _codes_to_finetune(config, orders)
-        parts = [subsets, scores.drop_attrs(deep=False)]
-        if codes:
-            finetuned = swept(
-                finetuned_network,
-                {"subset": codes},
-                None if where is None else where / "finetuned",
-                config=record_of(config, **_SAME) | {"digest": inputs.network.digest},
-                executor=executor,
-                progress=report,
-            )
-            parts.append(finetuned.reindex(subset=subsets.subset.values, part=subsets.part.values))
+        finetuned = xr.full_like(subsets, np.nan).rename(accuracy="finetuned_accuracy")
+        if codes := _codes_to_finetune(config, orders):
+            record = record_of(config, **_SAME) | {"digest": inputs.network.digest}
+            found = workspace.part("finetuned").sweep(finetuned_network, {"subset": codes}, record)
+            finetuned = found.reindex(subset=subsets.subset.values, part=subsets.part.values)
         if config.rescored:
-            codes_again = kept("rescored", free, lambda: rescored_data(config, inputs, scores, report)).rescored
-            both = np.concatenate([orders.order_code, codes_again])
-            names = [*orders.order.values.tolist(), *codes_again.order.values.tolist()]
-            orders = orders.drop_vars(["order_code", "order"]).assign_coords(order=names)
-            orders["order_code"] = (("order", "removed"), both)
-        whole = xr.merge([*parts, orders], combine_attrs="drop", join="exact")
-        if "finetuned_accuracy" not in whole:
-            whole["finetuned_accuracy"] = xr.full_like(whole.accuracy, np.nan)
-        whole = whole.assign_attrs(scores.attrs, heads=list(inputs.network.arch.heads))
-        return self.described(whole, config)
+            again = kept("rescored", rescored_data, scores).rescored.assign_coords(removed=orders.removed)
+            both = xr.concat([orders.order_code, again.rename("order_code")], "order")
+            orders = orders.drop_vars(["order_code", "order"]).assign(order_code=both)
+        parts = [subsets, scores.drop_attrs(deep=False), finetuned, orders]
+        whole = xr.merge(parts, combine_attrs="drop", join="exact")
+        return whole.assign_attrs(scores.attrs, heads=list(inputs.network.arch.heads))
 
-    def figures(self, dataset: xr.Dataset, config: PruningConfig) -> dict[str, Any]:
-        """Scores against what is lost, and accuracies as heads go."""
-        from . import figures as drawn
-
-        found = {"scores": drawn.draw_scores(dataset, config), "curves": drawn.draw_curves(dataset, config)}
-        tuned = dataset.finetuned_accuracy.notnull().any()
-        return found | ({"finetuned": drawn.draw_finetuned(dataset, config)} if tuned else {})
-
-    def tables(self, dataset: xr.Dataset, config: PruningConfig) -> dict[str, list[list[Any]]]:
+    def tables(self, dataset: xr.Dataset, config: PruningConfig) -> dict[str, pd.DataFrame]:
         """Heads one by one, and all curves."""
         return {"heads": numbers.head_table(dataset, config), "curves": numbers.curve_table(dataset, config)}
 
@@ -218,4 +180,3 @@ class Pruning(Study):
 
 
 STUDY = Pruning()
-run_pruning, pruning_data = STUDY.run, STUDY.data

@@ -6,11 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._progress import Progress, silent
 from ..._validation import fail, positive_integer, positive_number
 from ...learning.scores import head_labels
 from ...networks import AttentionNetwork, TrainingSettings, load_network
@@ -31,7 +30,7 @@ class PruningConfig:
     """Everything that decides the numbers of a run.
 
     Arguments:
-        network: a file that `save_network` wrote; the network that comes with the package where none is given.
+        network: a file that `save_network` wrote; default: the network that comes with the package.
         seed: of the sequences and of the random orders.
         training_sequences: P, what the scores are computed from: training characters, not turned.
         validation_sequences: what width and temperature of the theory are chosen on.
@@ -40,15 +39,11 @@ class PruningConfig:
         random_orders: how many random orders the others are compared with.
         rescored: also orders in which the theory is solved again after each head.
         finetuned_removed: numbers of removed heads at which pruned networks are fine-tuned; () for none.
-        finetuned_orders, finetuned_random: orders of which they are, and the first so many random orders.
+        finetuned_orders, finetuned_random: their orders, and how many of the random orders, from the first on.
         finetuning_steps, finetuning_batch, finetuning_rate: batches of training characters, turned ones too, sequences
             in each, and Adam's rate, which falls to 0.
         finetuned_sequences: what fine-tuned networks are measured on, of test characters and of each other data set.
         channels, characters, classes: of the images, as in `OneShotTrainingConfig`.
-
-    Example:
-        >>> PruningConfig.quick().training_sequences
-        200
     """
 
     network: str | None = None
@@ -73,10 +68,7 @@ class PruningConfig:
     classes: tuple[int, int, int] = (1028, 172, 423)
 
     def __post_init__(self) -> None:
-        sequences = ("training", "validation", "test", "other", "finetuned")
-        counts = tuple(f"{name}_sequences" for name in sequences)
-        sizes = (*counts, "random_orders", "finetuning_steps", "finetuning_batch")
-        check_fields(self, positive=sizes, nonnegative=("seed", "finetuned_random"))
+        check_fields(self, nonnegative=["finetuned_random"], above_zero=["finetuning_rate"])
         for name in ("widths", "temperatures"):
             if not getattr(self, name):
                 raise fail(name, "nothing", "at least one number")
@@ -90,20 +82,19 @@ class PruningConfig:
             raise fail("finetuned_random", self.finetuned_random, f"at most {self.random_orders}, the random orders")
         if unknown := set(self.finetuned_orders) - set(ORDERS):
             raise fail("finetuned_orders", sorted(unknown), f"names from {ORDERS}")
-        positive_number("finetuning_rate", self.finetuning_rate)
 
     @classmethod
     def quick(cls, seed: int = 0, **changes: Any) -> PruningConfig:
         """The small size: fewer sequences, one width, and few networks that are fine-tuned a little."""
         small: dict[str, Any] = {"training_sequences": 200, "validation_sequences": 512, "test_sequences": 4096}
-        small |= {"other_sequences": 1024, "rescored": False}
-        small |= {"widths": (10,), "temperatures": (0.1, 0.5), "finetuned_removed": (4,), "finetuned_random": 1}
-        small |= {"finetuned_orders": ("theory",), "finetuning_steps": 40, "finetuning_batch": 32}
-        small |= {"seed": seed, "finetuned_sequences": 1024} | changes
-        return cls(**small)
+        small |= {"other_sequences": 1024, "finetuned_sequences": 1024, "seed": seed}
+        small |= {"widths": (10,), "temperatures": (0.1, 0.5), "rescored": False, "finetuned_removed": (4,)}
+        small |= {"finetuned_orders": ("theory",), "finetuned_random": 1}
+        small |= {"finetuning_steps": 40, "finetuning_batch": 32}
+        return cls(**small | changes)
 
     def with_network(self, file: Path, training: OneShotTrainingConfig) -> PruningConfig:
-        """The config on a network of one's own and on the parts of the characters that it was trained with."""
+        """The config for a trained network and the parts of the characters that it was trained with."""
         same = {name: getattr(training, name) for name in ("channels", "classes", "characters")}
         removed = sum(training.heads) - len(training.heads)  # one head stays in each layer
         counts = tuple(count for count in self.finetuned_removed if count <= removed)
@@ -122,8 +113,7 @@ class PruningConfig:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class PruningInputs:
+class PruningInputs(NamedTuple):
     """What a run reads.
 
     Fields:
@@ -141,15 +131,14 @@ class PruningInputs:
 
 
 @lru_cache(maxsize=1)
-def pruning_inputs(config: PruningConfig, progress: Progress = silent) -> PruningInputs:
+def pruning_inputs(config: PruningConfig) -> PruningInputs:
     """The network and the sequences of a config; kept for the next point of the same run."""
     network = shipped_network() if config.network is None else load_network(config.network)
-    given = {"seed": config.seed, "channels": config.channels, "characters": config.characters}
-    images = OneShotTrainingConfig(rotations=False, classes=config.classes, **given)
-    parts = one_shot_parts(images, progress)
-    tasks = one_shot_tasks(images, parts)
+    same = {name: getattr(config, name) for name in ("seed", "channels", "characters", "classes")}
+    images = OneShotTrainingConfig(rotations=False, **same)
+    tasks = one_shot_tasks(images, one_shot_parts(images))
     tasks["fine-tuning"] = dataclasses.replace(tasks["training"], part="fine-tuning", rotations=True)
-    width = tasks["test"].batch(0, 2)[0].shape[2]
+    width = tasks["test"].token_width
     if network.token_width != width:
         raise fail("network", f"tokens of width {network.token_width}", f"{width}, as the images have")
     if network.arch.outputs != 1 or min(network.arch.heads) < 2:
@@ -160,5 +149,5 @@ def pruning_inputs(config: PruningConfig, progress: Progress = silent) -> Prunin
 
 @lru_cache(maxsize=4)
 def sequences(config: PruningConfig, part: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """So many sequences of a part, x [example, token, feature] and labels; kept for the next network."""
+    """Sequences of a part, x [example, token, feature] and labels; kept for the next network."""
     return pruning_inputs(config).tasks[part].sequences(count)

@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 from ... import figures
 from ...figures import styled
 from ...learning.scores import head_of
-from ..words import fixed, general
+from ..base import legend_below
+from ..words import binomial_error, fixed, general
 from .config import MEASURED, SCORES, PruningConfig
-from .numbers import SCORE_NAMES, TITLES, binomial_error, order_curves, rank_correlation, single_drops
+from .numbers import SCORE_NAMES, TITLES, finetuned_curves, order_curves, rank_correlation, single_drops
 
 _AXES = {"evidence": "log evidence lost", "gradient": "|slope of the loss|"}
 
@@ -41,13 +42,11 @@ def draw_curves(dataset: xr.Dataset, config: PruningConfig) -> Figure:
 
 
 @styled
-def draw_finetuned(dataset: xr.Dataset, config: PruningConfig) -> Figure:
+def draw_finetuned(dataset: xr.Dataset, config: PruningConfig) -> Figure | None:
     """Accuracy as heads go, every network fine-tuned, on each part."""
-    curves = {
-        part: order_curves(dataset, part, config.finetuned_sequences, finetuned=config.finetuned_random)
-        for part in MEASURED
-    }
-    return _panels({part: one.isel(removed=one.accuracy.notnull().any("order")) for part, one in curves.items()})
+    if dataset.finetuned_accuracy.isnull().all():
+        return None
+    return _panels({part: finetuned_curves(dataset, part, config) for part in MEASURED})
 
 
 def _panels(curves: dict[str, xr.Dataset]) -> Figure:
@@ -59,6 +58,5 @@ def _panels(curves: dict[str, xr.Dataset]) -> Figure:
         ax.axhline(50, color=figures.PALETTE["grey"], linewidth=0.8, linestyle=":", zorder=0)
         ax.set_title(TITLES[part])
         ax.set_ylim(min(100 * lowest, 49) - 2, np.ceil(100 * highest) + 2)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    legend_below(figure, ncols=3)
     return figure

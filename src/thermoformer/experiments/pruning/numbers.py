@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from scipy.stats import rankdata
 
 from ..._validation import fail, real_array
 from ...learning.scores import head_name, head_of
 from ..one_shot.training import PUBLISHED_ACCURACY
-from ..words import fixed, listed, minus
+from ..words import binomial_error, fixed, listed, minus, with_texts
 from .config import MEASURED, SCORES, PruningConfig
 from .scores import removed_heads
 
@@ -78,12 +79,6 @@ def single_drops(dataset: xr.Dataset, part: str = "test") -> np.ndarray:
     return float(accuracy.sel(subset=0)) - accuracy.sel(subset=codes).values
 
 
-def binomial_error(accuracy: Any, examples: int) -> np.ndarray:
-    """The standard error of an accuracy, both from 0 to 1."""
-    value = np.asarray(accuracy, float)
-    return np.sqrt(value * (1 - value) / examples)
-
-
 def order_curves(dataset: xr.Dataset, part: str, examples: int, *, finetuned: int | None = None) -> xr.Dataset:
     """`accuracy` and `error` [order, removed], `random_mean` and `random_spread` [removed], for `pruning_curves`.
 
@@ -92,7 +87,7 @@ def order_curves(dataset: xr.Dataset, part: str, examples: int, *, finetuned: in
 
     Arguments:
         examples: how many sequences an accuracy was measured on.
-        finetuned: of fine-tuned networks, with the first so many random orders; of networks as pruned where absent.
+        finetuned: how many random orders of fine-tuned networks there are; default: networks as pruned.
     """
     table = (dataset.accuracy if finetuned is None else dataset.finetuned_accuracy).sel(part=part)
     accuracy = table.sel(subset=dataset.order_code).drop_vars(["subset", "part"])
@@ -115,7 +110,7 @@ def order_curves(dataset: xr.Dataset, part: str, examples: int, *, finetuned: in
 
 
 def finetuned_curves(dataset: xr.Dataset, part: str, config: PruningConfig) -> xr.Dataset:
-    """`order_curves` of fine-tuned networks, at the numbers of heads where there are any."""
+    """`order_curves` of fine-tuned networks, at the numbers of heads that have some."""
     curves = order_curves(dataset, part, config.finetuned_sequences, finetuned=config.finetuned_random)
     return curves.isel(removed=curves.accuracy.notnull().any("order"))
 
@@ -141,62 +136,53 @@ def curve_rows(curves: xr.Dataset, labels: Mapping[str, str]) -> tuple[list[str]
     counts = [int(count) for count in curves.removed.values if count > 0]
     lines = []
     for order in curves.order.values.tolist():
-        cells = []
-        for at in (curves.sel(order=order, removed=count) for count in counts):
-            text = "" if np.isnan(at.accuracy) else f"{100 * float(at.accuracy):.1f}"
-            if np.isfinite(at.deviations):
-                text += f" ({float(at.deviations):+.1f}; {100 * float(at.beats):.0f} %)"
-            cells.append(minus(text))
+        at = curves.sel(order=order, removed=counts)
+        found = zip(at.accuracy.values, at.deviations.values, at.beats.values, strict=True)
+        cells = [_beside_random(*numbers) for numbers in found]
         if any(cells):
             lines.append([labels.get(order, order), *cells])
-    means = [curves.sel(removed=count) for count in counts]
-    random = [f"{100 * float(at.random_mean):.1f} ± {100 * float(at.random_spread):.1f}" for at in means]
-    return [str(count) for count in counts], [
-        *lines,
-        ["random orders", *(text.removesuffix(" ± nan") for text in random)],
-    ]
+    at = curves.sel(removed=counts)
+    pairs = zip(100 * at.random_mean.values, 100 * at.random_spread.values, strict=True)
+    random = [f"{mean:.1f}" + ("" if np.isnan(deviation) else f" ± {deviation:.1f}") for mean, deviation in pairs]
+    return [str(count) for count in counts], [*lines, ["random orders", *random]]
+
+
+def _beside_random(accuracy: float, deviations: float, beats: float) -> str:
+    text = "" if np.isnan(accuracy) else f"{100 * accuracy:.1f}"
+    return minus(f"{text} ({deviations:+.1f}; {100 * beats:.0f} %)" if np.isfinite(deviations) else text)
 
 
 def verdicts(curves: xr.Dataset) -> list[dict[str, str]]:
     """Where each score beats random orders by more than one standard deviation, and where it is worse by as much."""
     found = []
     for order in SCORES:
-        deviations = curves.deviations.sel(order=order)
-        better = [int(at.removed) for at in deviations if float(at) > 1]
-        worse = [int(at.removed) for at in deviations if float(at) < -1]
-        found.append({"name": SCORE_NAMES[order], "better": listed(better), "worse": listed(worse)})
+        at = curves.deviations.sel(order=order)
+        better, worse = (listed(curves.removed.values[chosen.values]) for chosen in (at > 1, at < -1))
+        found.append({"name": SCORE_NAMES[order], "better": better, "worse": worse})
     return found
 
 
-def head_table(dataset: xr.Dataset, config: PruningConfig) -> list[list[Any]]:
-    """Scores and single drops of every head, as rows of a CSV file."""
-    drops = {part: single_drops(dataset, part) for part in MEASURED}
+def head_table(dataset: xr.Dataset, config: PruningConfig) -> pd.DataFrame:
+    """Scores and single drops of every head."""
+    scores = {f"score_{name}": dataset.score.sel(score_name=name).values for name in SCORES}
+    drops = {f"drop_{part}_points": single_drops(dataset, part) for part in MEASURED}
     whole = float(dataset.accuracy.sel(part="test", subset=0))
-    errors = 100 * binomial_error(whole - drops["test"] / 100, config.test_sequences)
-    names = [*(f"score_{name}" for name in SCORES), *(f"drop_{part}_points" for part in MEASURED)]
-    rows: list[list[Any]] = [["head", *names, "error_test_points"]]
-    for index, head in enumerate(dataset["head"].values):
-        scores = [f"{dataset.score.sel(score_name=name).values[index]:.6g}" for name in SCORES]
-        lost = [f"{drops[part][index]:.2f}" for part in MEASURED]
-        rows.append([head, *scores, *lost, f"{errors[index]:.2f}"])
-    return rows
+    drops["error_test_points"] = 100 * binomial_error(whole - drops["drop_test_points"] / 100, config.test_sequences)
+    frame = pd.DataFrame({"head": dataset["head"].values} | scores | drops)
+    return with_texts(frame, **dict.fromkeys(scores, ".6g"), **dict.fromkeys(drops, ".2f"))
 
 
-def curve_table(dataset: xr.Dataset, config: PruningConfig) -> list[list[Any]]:
-    """Every curve, as rows of a CSV file."""
-    heads = [head_of(name) for name in dataset["head"].values.tolist()]
+def curve_table(dataset: xr.Dataset, config: PruningConfig) -> pd.DataFrame:
+    """Every curve."""
+    labels = [head_of(name) for name in dataset["head"].values.tolist()]
     measures = ["accuracy", "error", "random_mean", "random_spread", "deviations", "beats"]
-    rows: list[list[Any]] = [["part", "fine_tuned", "order", "removed", "heads", *measures]]
+    frames = []
     for part, finetuned in itertools.product(MEASURED, (None, config.finetuned_random)):
         examples = config.measured_on(part) if finetuned is None else config.finetuned_sequences
-        curves = order_curves(dataset, part, examples, finetuned=finetuned)
-        for order, count in itertools.product(dataset.order.values.tolist(), dataset.removed.values.tolist()):
-            at = curves.sel(order=order, removed=count)
-            if np.isnan(at.accuracy):
-                continue
-            gone = removed_heads(heads, int(dataset.order_code.sel(order=order, removed=count)))
-            numbers = [float(at[name]) for name in measures]
-            cells = ["" if np.isnan(number) else f"{number:.4f}" for number in numbers]
-            where = [part, "no" if finetuned is None else "yes", order, count]
-            rows.append([*where, " ".join(head_name(head) for head in gone), *cells])
-    return rows
+        curves = order_curves(dataset, part, examples, finetuned=finetuned).assign(code=dataset.order_code)
+        frame = curves.to_dataframe(dim_order=("order", "removed")).dropna(subset=["accuracy"]).reset_index()
+        frames.append(frame.assign(part=part, fine_tuned="no" if finetuned is None else "yes"))
+    whole = pd.concat(frames)
+    heads = [" ".join(map(head_name, removed_heads(labels, code))) for code in whole.code]
+    whole = whole.assign(heads=heads)[["part", "fine_tuned", "order", "removed", "heads", *measures]]
+    return with_texts(whole, **dict.fromkeys(measures, ".4f"))

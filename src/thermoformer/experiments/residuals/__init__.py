@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ..._progress import Progress, inside
@@ -27,12 +28,11 @@ from ...learning.comparison import Comparison
 from ...sweeps import resumable
 from ..base import Study
 from ..markov import FOUR_PATHS, MarkovConfig, sequences_and_attention
-from ..sampled import SAMPLED, beside_theory, whole_key
+from ..sampled import SAMPLED, beside_theory, not_mixed, whole_key
 from ..sweeping import check_fields, config_of
 from ..threads import in_threads, usual_workers, within
-from ..words import duration, fixed, spread
+from ..words import duration, fixed, spread, with_texts
 from .kinds import (
-    APPROACHES,
     EXACT_KINDS,
     INPUT_NORM,
     KINDS,
@@ -58,8 +58,8 @@ class ResidualsConfig:
 
     Arguments:
         seeds: how many independent repetitions, each with its own sequences and random heads.
-        seed: where the repetitions' seeds derive from: repetition i has the sequences of (seed, i) at every width, and
-            its samplers at width N follow from (seed, i, N), whatever else is run.
+        seed: of all random numbers; repetition i has the sequences of (seed, i) at every width, and its samplers at
+            width N follow from (seed, i, N).
         widths: N.
         tokens, feature_width: length of the sequences and width of the token features, without start and positions.
         exact_draws: draws per chain of the exact posterior.
@@ -67,10 +67,6 @@ class ResidualsConfig:
         inside_draws, inside_warmup: draws per chain of networks with layer norm inside (NUTS over all weights), and
             those before them that are thrown away: what a run costs.
         chains: chains of every sampler.
-
-    Example:
-        >>> ResidualsConfig().widths
-        (10,)
     """
 
     seeds: int = 5
@@ -89,9 +85,7 @@ class ResidualsConfig:
     chains: int = 2
 
     def __post_init__(self) -> None:
-        draws = ("exact_draws", "sampled_draws", "inside_draws", "inside_warmup")
-        sizes = ("seeds", "test_examples", "chains", *draws)
-        check_fields(self, positive=sizes, above_zero=("temperature", "variance"), ascending={"widths": "width"})
+        check_fields(self, above_zero=("temperature", "variance"), ascending={"widths": "width"})
         self.task().task(FOUR_PATHS)  # they have the other checks
 
     @classmethod
@@ -112,16 +106,9 @@ class ResidualsConfig:
 
     def task(self) -> MarkovConfig:
         """The hidden-Markov task."""
-        return MarkovConfig(
-            seeds=self.seeds,
-            seed=self.seed,
-            training_examples=self.training_examples,
-            test_examples=self.test_examples,
-            tokens=self.tokens,
-            feature_width=self.feature_width,
-            components=1,
-            variants=(FOUR_PATHS,),
-        )
+        names = ("seeds", "seed", "training_examples", "test_examples", "tokens", "feature_width")
+        same = {name: getattr(self, name) for name in names}
+        return MarkovConfig(components=1, variants=(FOUR_PATHS,), **same)
 
     def architecture(self, kind: str, width: int) -> Architecture:
         """The network of a kind; layer norm is not part of it."""
@@ -173,10 +160,6 @@ def normalised_tokens(x: Any) -> np.ndarray:
 
     Arguments:
         x: [example, token, feature].
-
-    Example:
-        >>> normalised_tokens([[[1.0, 3.0], [5.0, 5.0]]]).tolist()
-        [[[-1.0, 1.0], [0.0, 0.0]]]
     """
     x = real_array("x", x, ("example", "token", "feature"))
     centred = x - x.mean(axis=-1, keepdims=True)
@@ -275,41 +258,27 @@ class Residuals(Study):
         """With the seconds of each approach under their usual name."""
         return found.rename(approach_seconds="seconds")
 
-    def figures(self, dataset: xr.Dataset, config: ResidualsConfig) -> dict[str, Any]:
-        """Accuracies, distances, predictions, order parameters and head scores."""
-        from . import figures as drawn
-
-        return {
-            "accuracy": drawn.draw_accuracy(dataset),
-            "distances": drawn.draw_distances(dataset),
-            "predictions": drawn.draw_predictions(dataset),
-            "order_parameters": drawn.draw_order_parameters(dataset),
-            "head_scores": drawn.draw_head_scores(dataset),
-        }
-
-    def tables(self, dataset: xr.Dataset, config: ResidualsConfig) -> dict[str, list[list[Any]]]:
+    def tables(self, dataset: xr.Dataset, config: ResidualsConfig) -> dict[str, pd.DataFrame]:
         """Accuracy and distances of every kind and approach, means over seeds."""
-        names = [f"{part}_{slug(quantity)}_percent" for quantity in QUANTITIES for part in ("distance", "noise")]
-        rows: list[list[Any]] = [["width", "kind", "approach", "seeds", "accuracy_percent", "spread_percent", *names]]
-        for width, kind, approach in itertools.product(dataset.width.values, KINDS, APPROACHES):
-            at = 100 * dataset[["accuracy", "distance", "noise"]].sel(width=width, kind=kind, approach=approach)
-            deviation = float(at.accuracy.std(ddof=1)) if at.sizes["seed"] > 1 else 0.0
-            row = [width, kind, approach, at.sizes["seed"], f"{float(at.accuracy.mean()):.2f}", f"{deviation:.2f}"]
-            for quantity in QUANTITIES:
-                parts = (float(at[part].sel(quantity=quantity).mean()) for part in ("distance", "noise"))
-                row += ["" if np.isnan(part) else f"{part:.3f}" for part in parts]
-            rows.append(row)
-        return {"residuals": rows}
+        means = 100 * dataset[["accuracy", "distance", "noise"]].mean("seed")
+        deviation = 100 * dataset.accuracy.std("seed", ddof=min(1, dataset.sizes["seed"] - 1))
+        found = {"accuracy_percent": means.accuracy, "spread_percent": deviation}
+        forms = dict.fromkeys(found, ".2f")
+        for quantity, part in itertools.product(QUANTITIES, ("distance", "noise")):
+            found[f"{part}_{slug(quantity)}_percent"] = means[part].sel(quantity=quantity, drop=True)
+            forms[f"{part}_{slug(quantity)}_percent"] = ".3f"
+        frame = xr.Dataset(found).to_dataframe(dim_order=("width", "kind", "approach")).reset_index()
+        frame.insert(3, "seeds", dataset.sizes["seed"])
+        return {"residuals": with_texts(frame, **forms)}
 
     def values(self, dataset: xr.Dataset, config: ResidualsConfig) -> dict[str, Any]:
         """Distances, accuracies, paths and how far to trust the samplers."""
-        paths = {}
+        paths, first = {}, dataset.isel(width=0).sel(approach="theory").mean("seed")
         for kind in EXACT_KINDS:
-            order = dataset[f"order_parameter_{slug(kind)}"].isel(width=0).sel(approach="theory").mean("seed")
+            order = first[f"order_parameter_{slug(kind)}"]
             weights, names = np.diagonal(order.values), order[order.dims[0]].values
             heaviest = [(names[place], weights[place]) for place in np.argsort(-weights)[:2]]
-            scores = dataset.head_score.isel(width=0).sel(theory_kind=kind, approach="theory").mean("seed")
-            paths[kind] = {"heaviest": heaviest, "head": str(scores["head"].values[int(np.argmax(scores.values))])}
+            paths[kind] = {"heaviest": heaviest, "head": first.head_score.sel(theory_kind=kind).idxmax("head").item()}
         groups = {
             "of the exact posterior": dataset.sel(approach="exact", kind=list(EXACT_KINDS)),
             "of networks without norm inside": dataset.sel(approach="sampled", kind=list(EXACT_KINDS)),
@@ -321,13 +290,7 @@ class Residuals(Study):
             "widths": [_at_width(dataset, width) for width in dataset.width.values],
             "paths": paths,
             "samplers": [
-                {
-                    "of": of,
-                    "runs": chosen.mixed.size,
-                    "failed": int((chosen.mixed == 0).sum()),
-                    "reason": next(iter(chosen.note.values[chosen.mixed.values == 0]), ""),
-                    "seconds": float(chosen.seconds.mean()),
-                }
+                {"of": of, "seconds": float(chosen.seconds.mean()), **not_mixed(chosen.mixed, chosen.note)}
                 for of, chosen in groups.items()
             ],
             "gradients": f"{gradients:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}"),
@@ -338,31 +301,29 @@ class Residuals(Study):
 def _at_width(dataset: xr.Dataset, width: int) -> dict[str, Any]:
     """What the page says about one width: distances and accuracies in %, means over seeds."""
     at = dataset[["distance", "noise", "inside_distance", "accuracy"]].sel(width=width)
-    means = 100 * at[["distance", "noise", "inside_distance"]].mean("seed")
+    means, accuracy = 100 * at.mean("seed"), 100 * at.accuracy
     near = means.sel(approach="exact", quantity="mean")
-    ratio = (near.distance / near.noise).sel(kind=list(EXACT_KINDS))
-    theories = means.inside_distance.sel(quantity="mean")
-    percent = 100 * at.accuracy
-    cells = [("mean", "theory"), ("mean", "exact"), ("standard deviation", "theory"), ("standard deviation", "exact")]
-    inside, rows = near.sel(kind=NORM_INSIDE), []
-    for kind in KINDS:
-        found = [means.sel(kind=kind, quantity=quantity, approach=approach) for quantity, approach in cells]
-        rows.append([kind, *(f"{_short(one.distance)} ± {_short(one.noise)}" for one in found)])
+    ratios = near.distance / near.noise
     theory = means.distance.sel(kind=NORM_INSIDE, approach="theory")
-    gap = percent.sel(approach="theory") - percent.sel(approach="sampled")
+    theories = means.inside_distance.sel(quantity="mean")
+    columns = means.sel(approach=["theory", "exact"]).stack(column=("quantity", "approach"))
+    rows = []
+    for kind in KINDS:
+        found = zip(columns.distance.sel(kind=kind).values, columns.noise.sel(kind=kind).values, strict=True)
+        rows.append([kind, *(f"{_short(value)} ± {_short(noise)}" for value, noise in found)])
     return {
         "width": width,
         "rows": rows,
         "exact": [_short(near.distance.sel(kind=kind)) for kind in EXACT_KINDS],
-        "ratios": (float(ratio.min()), float(ratio.max())),
-        "inside": _short(inside.distance),
-        "inside_ratio": float(inside.distance / inside.noise),
+        "ratios": (ratios.sel(kind=list(EXACT_KINDS)).min().item(), ratios.sel(kind=list(EXACT_KINDS)).max().item()),
+        "inside": _short(near.distance.sel(kind=NORM_INSIDE)),
+        "inside_ratio": ratios.sel(kind=NORM_INSIDE).item(),
         "theory": _short(theory.sel(quantity="mean")),
         "theory_deviation": _short(theory.sel(quantity="standard deviation")),
         "theories": {kind: _short(theories.sel(theory_kind=kind)) for kind in EXACT_KINDS},
-        "nearest": str(theories.idxmin("theory_kind").values),
-        "accuracies": [spread(percent.sel(kind=kind, approach="sampled")) for kind in KINDS],
-        "gap": float(gap.sel(kind=NORM_INSIDE).mean()),
+        "nearest": theories.idxmin("theory_kind").item(),
+        "accuracies": [spread(accuracy.sel(kind=kind, approach="sampled")) for kind in KINDS],
+        "gap": (means.accuracy.sel(approach="theory") - means.accuracy.sel(approach="sampled")).sel(kind=NORM_INSIDE),
     }
 
 
@@ -371,4 +332,3 @@ def _short(number: Any) -> str:
 
 
 STUDY = Residuals()
-run_residuals, residuals_data = STUDY.run, STUDY.data

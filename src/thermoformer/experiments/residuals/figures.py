@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
@@ -12,15 +11,16 @@ from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 from ... import figures
 from ...figures import PALETTE, styled
 from ...figures.groups import grouped_points
+from ..base import legend_below
+from . import ResidualsConfig
 from .kinds import EXACT_KINDS, HEADS, KINDS, QUANTITIES, slug
 
 LABELS = {"theory": "theory", "exact": "exact finite width", "sampled": "sampled networks"}
 _BROKEN = {kind: kind.replace(", ", ",\n") for kind in KINDS}
-_BELOW = {"loc": "outside lower center", "frameon": False}
 
 
 @styled
-def draw_accuracy(dataset: xr.Dataset) -> Figure:
+def draw_accuracy(dataset: xr.Dataset, config: ResidualsConfig) -> Figure:
     """Test accuracy of every kind of network, one panel per width."""
     widths = dataset.width.values
     figure, axes = figures.figure_grid(1, len(widths), size=(5.8, 4.0))
@@ -30,40 +30,39 @@ def draw_accuracy(dataset: xr.Dataset) -> Figure:
         grouped_points(values, list(_BROKEN.values()), ax, legend=False)
         ax.set_ylabel("test accuracy (%)")
         ax.set_title(f"N = {width}")
-    _legend(figure, axes[0, 0], 3)
+    legend_below(figure, ncols=3)
     return figure
 
 
 @styled
-def draw_distances(dataset: xr.Dataset) -> Figure:
+def draw_distances(dataset: xr.Dataset, config: ResidualsConfig) -> Figure:
     """Distance of theory and exact posterior from sampled networks, a row per width and a panel per quantity."""
     widths = dataset.width.values
     figure, axes = figures.figure_grid(len(widths), len(QUANTITIES), size=(5.6, 3.9))
+    names = {name: label for name, label in LABELS.items() if name != "sampled"}
     for row, width in zip(axes, widths, strict=True):
+        percent = 100 * dataset[["distance", "noise"]].sel(width=width, approach=list(names))
+        everything = percent.to_array()
         for ax, quantity in zip(row, QUANTITIES, strict=True):
-            chosen = 100 * dataset[["distance", "noise"]].sel(width=width, quantity=quantity)
-            names = {name: label for name, label in LABELS.items() if name != "sampled"}
+            chosen = percent.sel(quantity=quantity)
             values = {label: _by_kind(chosen.distance.sel(approach=name)) for name, label in names.items()}
             floors = {label: _by_kind(chosen.noise.sel(approach=name)) for name, label in names.items()}
             grouped_points(values, list(_BROKEN.values()), ax, floors=floors, logarithmic=True, legend=False)
             ax.set_ylabel("distance from sampled networks (%)")
             ax.set_title(f"{quantity} of the predictor, N = {width}")
-            finite = np.concatenate([np.ravel(part) for part in (*values.values(), *floors.values())])
-            ax.set_ylim(0.5 * np.nanmin(finite), 2 * np.nanmax(finite))
-        low, high = min(ax.get_ylim()[0] for ax in row), max(ax.get_ylim()[1] for ax in row)
-        for ax in row:
-            ax.set_ylim(low, high)
+            ax.set_ylim(0.5 * everything.min().item(), 2 * everything.max().item())
             ax.yaxis.set_major_locator(FixedLocator([0.1, 0.3, 1, 3, 10, 30, 100, 300]))
             ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
             ax.yaxis.set_minor_locator(NullLocator())
     handles, labels = axes[0, 0].get_legend_handles_labels()
     floor = Patch(color=PALETTE["grey"], alpha=0.35, linewidth=0)
-    figure.legend([*handles, floor], [*labels, "Monte-Carlo noise"], ncols=3, **_BELOW)
+    places = {"loc": "outside lower center", "ncols": 3, "frameon": False}
+    figure.legend([*handles, floor], [*labels, "Monte-Carlo noise"], **places)
     return figure
 
 
 @styled
-def draw_predictions(dataset: xr.Dataset) -> Figure:
+def draw_predictions(dataset: xr.Dataset, config: ResidualsConfig) -> Figure:
     """The mean predictor of the theory against that of sampled networks for each test sequence, first seed."""
     first = dataset.isel(seed=0, width=0)
     figure, axes = figures.figure_grid(1, len(KINDS), size=(3.3, 3.5))
@@ -82,16 +81,14 @@ def draw_predictions(dataset: xr.Dataset) -> Figure:
         ax.set_xlabel("mean, sampled networks")
         if number == 0:
             ax.set_ylabel("mean, theory")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    legend = figure.legend(handles, labels, ncols=2, markerscale=3, **_BELOW)
-    for handle in legend.legend_handles:
+    for handle in legend_below(figure, markerscale=3).legend_handles:
         if handle is not None:
             handle.set_alpha(1.0)
     return figure
 
 
 @styled
-def draw_order_parameters(dataset: xr.Dataset) -> Figure:
+def draw_order_parameters(dataset: xr.Dataset, config: ResidualsConfig) -> Figure:
     """U of the theory at the smallest width for the kinds inside the theory, mean over seeds."""
     figure, axes = figures.figure_grid(1, len(EXACT_KINDS), size=(5.0, 4.4))
     orders = {
@@ -111,7 +108,7 @@ def draw_order_parameters(dataset: xr.Dataset) -> Figure:
 
 
 @styled
-def draw_head_scores(dataset: xr.Dataset) -> Figure:
+def draw_head_scores(dataset: xr.Dataset, config: ResidualsConfig) -> Figure:
     """Head scores from the theory's U at the smallest width, kinds side by side."""
     figure, axes = figures.figure_grid(1, 1, size=(6.4, 4.0))
     scores = dataset.head_score.isel(width=0).sel(approach="theory")
@@ -121,13 +118,8 @@ def draw_head_scores(dataset: xr.Dataset) -> Figure:
     ax.set_ylim(0, 1.05)
     ax.set_ylabel("head score")
     ax.set_title(f"N = {dataset.width.values[0]}")
-    _legend(figure, ax, 3)
+    legend_below(figure, ncols=3)
     return figure
-
-
-def _legend(figure: Figure, ax: Axes, columns: int) -> None:
-    handles, labels = ax.get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=columns, **_BELOW)
 
 
 def _by_kind(values: xr.DataArray) -> np.ndarray:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ..._progress import inside
@@ -15,10 +17,10 @@ from ..._validation import fail
 from ...dynamics import REGIMES, Window, attractors, kaplan_yorke_dimension, orbit, regime
 from ...sweeps import resumable
 from ..base import Study
-from ..paper_dynamics import EPSILON, GAMMA, PAPER, check_numbers, paper_model, paper_start
+from ..paper_dynamics import EPSILON, GAMMA, paper_model, paper_start
 from ..sweeping import check_fields, config_of
 from ..threads import within
-from ..words import fixed
+from ..words import fixed, with_texts
 
 # Exponents below this count as 0 in the dimension: on a torus the leading one is 0 but for rounding.
 ZERO = 1e-3
@@ -43,13 +45,9 @@ class TrajectoriesConfig:
         steps: steps of the orbits that are kept.
         exponent_steps: steps over which exponents are averaged.
         transient: steps before both.
-        confirm: where the verdict is chaos or undecided, run on for up to so many steps more: it may be a
+        confirm: steps that an orbit is continued for at most if the verdict is chaos or undecided: it may be a
             supertransient.
-        windows: so many successive windows at the start β are starts too, to see other attractors; 0 for none.
-
-    Example:
-        >>> TrajectoriesConfig().betas
-        (1.255, 1.26405, 1.266, 1.27, 1.28, 1.4)
+        windows: the number of successive windows at the start β that are starts too, to see other attractors.
     """
 
     betas: tuple[float, ...] = (1.255, 1.26405, 1.266, 1.27, 1.28, 1.4)
@@ -63,8 +61,7 @@ class TrajectoriesConfig:
     windows: int = 24
 
     def __post_init__(self) -> None:
-        check_fields(self, positive=("steps", "exponent_steps"), nonnegative=("transient", "confirm", "windows"))
-        check_numbers(self, ("gamma", "epsilon", "start_beta"))
+        check_fields(self, nonnegative=("transient", "confirm", "windows"), shares=["epsilon"])
         if not self.betas or not np.all(np.diff(self.betas) > 0) or not np.all(np.isfinite(self.betas)):
             raise fail("betas", self.betas, "at least one value, in ascending order")
 
@@ -157,35 +154,31 @@ class Trajectories(Study):
 
         return draw(dataset, {float(one.beta): verdict_of(one) for one in orbits(dataset)})
 
-    def tables(self, dataset: xr.Dataset, config: TrajectoriesConfig) -> dict[str, list[list[Any]]]:
+    def tables(self, dataset: xr.Dataset, config: TrajectoriesConfig) -> dict[str, pd.DataFrame]:
         """Regime and all exponents of every orbit."""
-        rows = [["beta", "regime", "period", "dimension", "exponent", "value", "error", "steps", "verdicts"]]
-        for one in orbits(dataset):
-            head = [f"{float(one.beta):g}", str(one.regime.values), int(one.period), f"{float(one.dimension):.6g}"]
-            tail = [int(one.steps_run), str(one.verdicts.values)]
-            for value, error, k in zip(one.exponents.values, one.errors.values, one.exponent.values, strict=True):
-                rows.append([*head, k, f"{value:.8g}", f"{error:.3g}", *tail])
-        return {"trajectories": rows}
+        names = {"exponents": "value", "errors": "error", "steps_run": "steps"}
+        columns = ["beta", "regime", "period", "dimension", "exponent", "value", "error", "steps", "verdicts"]
+        chosen = dataset[["regime", "period", "dimension", *names, "verdicts"]].rename(names)
+        frame = chosen.to_dataframe(dim_order=("beta", "exponent")).reset_index()[columns]
+        table = with_texts(frame, beta="g", dimension=".6g", value=".8g", error=".3g")
+        return {"trajectories": table.replace({"error": {"": "nan"}})}
 
     def values(self, dataset: xr.Dataset, config: TrajectoriesConfig) -> dict[str, Any]:
         """Rows of regimes and of other starts, and which orbits were followed further."""
         rows, followed, ends = [], [], []
         for one in orbits(dataset):
-            beta = float(one.beta)
-            leading = [_with_error(float(one.exponents[k]), float(one.errors[k])) for k in range(3)]
+            beta, verdict = float(one.beta), verdict_of(one)
+            leading = [_with_error(*pair) for pair in zip(one.exponents.values[:3], one.errors.values[:3], strict=True)]
             reference = REFERENCE.get(beta, ("", "", ""))
-            rows.append([f"{beta:g}", verdict_of(one), *leading, f"{float(one.dimension):.2f}", *reference])
-            given = [text.split(": ")[1] for text in str(one.verdicts.values).split("; ")]
+            rows.append([f"{beta:g}", verdict, *leading, f"{float(one.dimension):.2f}", *reference])
+            given = [text.split(": ")[1] for text in one.verdicts.item().split("; ")]
             if len(given) > 1:
                 how = "still" if set(given) == {given[-1]} else "in the end"
-                followed.append({"beta": beta, "how": how, "verdict": verdict_of(one), "steps": int(one.steps_run)})
-            names = [
-                f"{period}-cycle" if name == "periodic" else str(name)
-                for name, period in zip(one.window_regime.values, one.window_period.values, strict=True)
-            ]
-            counts = sorted(((names.count(name), name) for name in set(names)), reverse=True)
+                followed.append({"beta": beta, "how": how, "verdict": verdict, "steps": int(one.steps_run)})
+            names = Counter(map(_named, one.window_regime.values, one.window_period.values))
+            counts = sorted(((count, name) for name, count in names.items()), reverse=True)
             ends.append([f"{beta:g}", ", ".join(f"{name}: {count}" for count, name in counts)])
-        return {"rows": rows, "followed": followed, "ends": ends, "shown": SHOWN_STEPS, "system": PAPER}
+        return {"rows": rows, "followed": followed, "ends": ends, "shown": SHOWN_STEPS}
 
 
 def orbits(dataset: xr.Dataset) -> list[xr.Dataset]:
@@ -195,8 +188,11 @@ def orbits(dataset: xr.Dataset) -> list[xr.Dataset]:
 
 def verdict_of(one: xr.Dataset) -> str:
     """The regime at one β; a cycle with its period."""
-    name, period = str(one.regime.values), int(one.period)
-    return f"{period}-cycle" if name == "periodic" else name
+    return _named(one.regime.item(), one.period.item())
+
+
+def _named(regime: str, period: int) -> str:
+    return f"{period:.0f}-cycle" if regime == "periodic" else str(regime)
 
 
 def _with_error(value: float, error: float) -> str:
@@ -206,4 +202,3 @@ def _with_error(value: float, error: float) -> str:
 
 
 STUDY = Trajectories()
-run_trajectories, trajectories_data = STUDY.run, STUDY.data

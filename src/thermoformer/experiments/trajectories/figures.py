@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from ... import figures
 from ...dynamics import autocorrelation, power_spectrum
+from ..base import legend_below
 from . import LAGS, SHOWN_STEPS
 
 
@@ -30,9 +31,8 @@ def draw(dataset: xr.Dataset, verdicts: Mapping[float, str]) -> dict[str, Figure
         for ax, (beta, verdict) in zip(axes.flat, verdicts.items(), strict=False):
             draw_one(dataset.m_o.sel(beta=beta).values, ax)
             ax.set_title(f"β = {beta:g}: {verdict}", fontsize=11)
-        handles, names = axes.flat[0].get_legend_handles_labels()
-        if handles:
-            figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=12)
+        if axes[0, 0].get_legend_handles_labels()[1]:
+            legend_below(figure, fontsize=12)
         return figure
 
     def correlation(values: np.ndarray, ax: Axes) -> Axes:

@@ -15,21 +15,22 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ..._progress import Progress, inside, silent
-from ..._validation import fail, positive_number
+from ..._validation import fail
 from ...learning.comparison import METHODS, Comparison, compare
 from ...sweeps import resumable
 from .. import store
 from ..base import Study
 from ..listing import HERE, Executor
 from ..markov import FOUR_PATHS, MarkovConfig, path_features
-from ..one_path import QUANTITIES, OnePath, OnePathConfig, fitted_slope, one_path_data
-from ..sampled import EXACT, SAMPLED, whole_key
+from ..one_path import QUANTITIES, OnePath, OnePathConfig, fitted_slope
+from ..sampled import EXACT, PREDICTION_NAMES, SAMPLED, joined, whole_key
 from ..sweeping import check_fields, config_of, record_of
 from ..threads import in_threads, usual_workers, within
-from ..words import duration, small_percent
+from ..words import duration, small_percent, with_texts
 
 REFERENCES = (EXACT, SAMPLED)
 # "Within 1 %", and the width over which a gradient of the exact posterior takes long.
@@ -49,16 +50,12 @@ class WidthConvergenceConfig:
 
     Arguments:
         seeds: how many independent repetitions of the hidden-Markov part.
-        seed: where the repetitions' seeds derive from: repetition i at width N uses (seed, i, N), whatever else is run.
+        seed: of all random numbers; repetition i at width N uses (seed, i, N).
         widths: N, with P = N training sequences.
         sampled_widths: those of them at which networks are sampled too.
         draws, wide_draws: draws per chain of the exact posterior at widths up to 30, and over, where each costs more.
         network_draws: draws per chain of networks, which are noisier draws.
         one_path: the settings of the other part.
-
-    Example:
-        >>> WidthConvergenceConfig(seeds=2).widths
-        (4, 10, 30, 100, 300, 1000)
     """
 
     seeds: int = 5
@@ -76,11 +73,9 @@ class WidthConvergenceConfig:
     one_path: OnePathConfig = field(default_factory=OnePathConfig)
 
     def __post_init__(self) -> None:
-        sizes = ("seeds", "draws", "wide_draws", "network_draws", "chains", "test_examples")
-        check_fields(self, positive=sizes, nonnegative=["seed"], ascending={"widths": "width"})
+        check_fields(self, above_zero=["temperature"], ascending={"widths": "width"})
         if not set(self.sampled_widths) <= set(self.widths):
             raise fail("sampled_widths", self.sampled_widths, f"some of the widths {self.widths}")
-        positive_number("temperature", self.temperature)
 
     @classmethod
     def quick(cls, seed: int = 0) -> WidthConvergenceConfig:
@@ -107,16 +102,8 @@ class WidthConvergenceConfig:
 
     def task(self, width: int) -> MarkovConfig:
         """The hidden-Markov task with as many training sequences as the width."""
-        return MarkovConfig(
-            seed=self.seed,
-            widths=(width,),
-            training_examples=width,
-            test_examples=self.test_examples,
-            components=1,
-            tokens=self.tokens,
-            feature_width=self.feature_width,
-            variants=(FOUR_PATHS,),
-        )
+        same = {name: getattr(self, name) for name in ("seed", "test_examples", "tokens", "feature_width")}
+        return MarkovConfig(widths=(width,), training_examples=width, components=1, variants=(FOUR_PATHS,), **same)
 
 
 @resumable
@@ -162,46 +149,31 @@ def _compared(config: WidthConvergenceConfig, index: int, width: int, progress: 
             progress=report,
         )
 
-    tasks = [partial(part, others), partial(part, (EXACT,))]
-    rest, exact = in_threads(tasks, progress, usual_workers())
-    joined = {
-        name: getattr(rest, name) | getattr(exact, name)
-        for name in ("results", "predictions", "seconds", "left_out", "unmixed")
-    }
-    return dataclasses.replace(exact, **joined)
+    return joined(*in_threads([partial(part, others), partial(part, (EXACT,))], progress, usual_workers()))
 
 
 def _distances(comparison: Comparison) -> np.ndarray:
     """Errors and their noise, [2, reference, approach, quantity]; nan for what is not there."""
     table = np.full((2, len(REFERENCES), len(METHODS), len(QUANTITIES)), np.nan)
-    for row, reference in enumerate(REFERENCES):
-        for column, name in enumerate(METHODS):
-            if name == reference or not {name, reference} <= set(comparison.results):
-                continue
-            # Sampled networks are the noisier truth: the exact posterior is measured against them, not they against it.
-            if (name, reference) == (SAMPLED, EXACT):
-                continue
-            apart = comparison.distance(name, reference)
-            table[0, row, column] = apart.mean, apart.deviation, apart.order_parameter
-            table[1, row, column] = apart.mean_noise, apart.deviation_noise, apart.order_parameter_noise
+    for (row, reference), (column, name) in itertools.product(enumerate(REFERENCES), enumerate(METHODS)):
+        # Sampled networks are the noisier truth: the exact posterior is measured against them, not they against it.
+        if name != reference and {name, reference} <= set(comparison.results) and (name, reference) != (SAMPLED, EXACT):
+            # Each quantity is followed by its noise.
+            apart = np.reshape(dataclasses.astuple(comparison.distance(name, reference)), (len(QUANTITIES), 2))
+            table[:, row, column] = apart.T
     return table
 
 
 def geometric_mean(values: Any) -> Any:
     """The geometric mean over seeds, which is the middle on a logarithmic axis; nan is left out."""
-    logs = xr.apply_ufunc(np.log, values.where(values > 0))
-    return xr.apply_ufunc(np.exp, logs.mean("seed"))
+    return np.exp(np.log(values.where(values > 0)).mean("seed"))
 
 
 def width_within(widths: np.ndarray, errors: np.ndarray, level: float = LEVEL) -> float | None:
-    """The width from which on errors stay at or under a level, interpolated in logarithms; None where they do not.
+    """The width from which on errors stay at or under a level, interpolated in logarithms; None if they do not.
 
     Arguments:
         widths, errors: [width], ascending; nan counts as over the level.
-
-    Example:
-        >>> width_within([10, 1000], [0.1, 0.001], level=0.01)
-        100.0
     """
     widths, errors = np.asarray(widths, float), np.asarray(errors, float)
     over = np.flatnonzero(~(errors <= level))
@@ -226,58 +198,13 @@ def expected_seconds(config: WidthConvergenceConfig, width: int) -> float:
     return _COMPILE + exact + sampled
 
 
-_LONG_NAMES = {
-    "error": "root-mean-square difference from the reference over that of the reference",
-    "noise": "what Monte-Carlo noise alone would show as error",
-    "mean": "mean of the predictor",
-    "variance": "variance of the predictor, without temperature",
-    "mean_error": "Monte-Carlo standard error of the mean",
-    "variance_error": "Monte-Carlo standard error of the variance",
-    "order_parameter": "order parameter U between attention paths",
-    "order_parameter_error": "Monte-Carlo standard error of U",
-    "accuracy": "test accuracy of the sign of the mean predictor",
-    "bias": "mean squared difference of mean predictor and label on the test set",
-    "log_evidence": "log evidence of the training labels",
-    "seconds": "seconds to find the result and predict, compilation included",
-    "mixed": "whether chains have mixed; false where an approach is absent",
-    "test_label": "labels of the test sequences",
-}
-
-
-def within_sentence(widths: np.ndarray, errors: np.ndarray, noise: np.ndarray, level: float = LEVEL) -> str:
-    """From which width on an error is within the level, in words, and what Monte-Carlo noise leaves of that.
-
-    Example:
-        >>> import numpy as np
-        >>> within_sentence(np.array([10, 1000]), np.array([0.1, 0.001]), np.array([1e-4, 1e-4]))
-        'within 1 % of the exact one from about N = 100 on.'
-    """
-    limit = f"{100 * level:g} %"
-    found = width_within(widths, errors, level)
-    # At or under twice the noise an error is not told from none.
-    hidden = errors <= 2 * noise
-    if found is None:
-        text = f"not within {limit} of the exact one up to N = {widths[-1]} ({small_percent(errors[-1])} there)"
-    elif found == widths[0]:
-        text = f"within {limit} of the exact one at every width from N = {widths[0]} on"
-    else:
-        # Where the last error over the level is noise, the crossing is that of the noise, and only bounds the width.
-        bound = "at the latest " if hidden[np.flatnonzero(widths < found)[-1]] else ""
-        digits = -int(np.floor(np.log10(found))) + 1
-        text = f"within {limit} of the exact one {bound}from about N = {round(found, digits):g} on"
-    if hidden.any():
-        text += f"; not told from the Monte-Carlo noise at N = {', '.join(str(width) for width in widths[hidden])}"
-        text += f", where that is up to {small_percent(noise[hidden].max())}"
-    return text + "."
-
-
 class WidthConvergence(Study):
     """The hidden-Markov part is a sweep over repetitions and widths; the other part, one path, comes before it.
 
     The Dataset of the hidden-Markov part has the dimensions seed (repetition), width and approach: `error` and `noise`
     against each reference and of each quantity, predictions (`mean`, `variance` and their Monte-Carlo errors) along
-    example, `order_parameter`, `accuracy`, `bias`, `log_evidence`, `seconds`, `mixed`. What does not apply or was not
-    asked for is nan.
+    example, `order_parameter`, `accuracy`, `bias`, `log_evidence`, `seconds`, `mixed`. What does not apply or was
+    left out is nan.
 
     Arguments:
         one_path: the Dataset of the other part, for figures, tables and page; `run` computes it.
@@ -286,7 +213,15 @@ class WidthConvergence(Study):
     name, title = "width_convergence", "Width convergence at P = N"
     config, point = WidthConvergenceConfig, width_convergence_point
     over: ClassVar = {"seed": "seeds", "width": "widths"}
-    long_names = _LONG_NAMES
+    long_names: ClassVar = {
+        **PREDICTION_NAMES,
+        "error": "root-mean-square difference from the reference over that of the reference",
+        "noise": "what Monte-Carlo noise alone would show as error",
+        "order_parameter": "order parameter U between attention paths",
+        "order_parameter_error": "Monte-Carlo standard error of U",
+        "seconds": "seconds to find the result and predict, compilation included",
+        "mixed": "whether chains have mixed; false where an approach is absent",
+    }
 
     def __init__(self, one_path: xr.Dataset | None = None) -> None:
         self.one_path = one_path if one_path is not None else xr.Dataset()
@@ -316,7 +251,7 @@ class WidthConvergence(Study):
     ) -> Path:
         """Data, figures, tables and page of both parts into a folder; see `Study.run`."""
         where: dict[str, Any] = {"executor": executor, "progress": progress or silent}
-        one_path = one_path_data(config.one_path, folder=Path(out) / "sweep_one_path", **where)
+        one_path = OnePath().data(config.one_path, folder=Path(out) / "sweep_one_path", **where)
         store.save(one_path, Path(out) / "one_path.nc", store.fingerprint(config.one_path))
         return Study.run(WidthConvergence(one_path), config, out, **where)
 
@@ -331,48 +266,28 @@ class WidthConvergence(Study):
         }
         return found | ({"against_sampled": drawn.draw_errors(dataset, SAMPLED)} if config.sampled_widths else {})
 
-    def tables(self, dataset: xr.Dataset, config: WidthConvergenceConfig) -> dict[str, list[list[Any]]]:
+    def tables(self, dataset: xr.Dataset, config: WidthConvergenceConfig) -> dict[str, pd.DataFrame]:
         """Every error of both parts."""
         axes = ["width", "seed", "reference", "approach", "quantity"]
-        frame = dataset[["error", "noise"]].to_dataframe(dim_order=axes).reset_index()[[*axes, "error", "noise"]]
-        known = (row for row in frame.itertuples(index=False) if np.isfinite(row[5]))
-        rows = [[*row[:5], *(f"{value:.6g}" for value in row[5:])] for row in known]
-        return {"errors": [[*axes, "error", "noise"], *rows], **OnePath().tables(self.one_path, config.one_path)}
+        frame: Any = dataset[["error", "noise"]].to_dataframe(dim_order=axes).reset_index()
+        frame = frame[[*axes, "error", "noise"]]
+        errors = with_texts(frame.dropna(subset=["error"]), error=".6g", noise=".6g")
+        return {"errors": errors, **OnePath().tables(self.one_path, config.one_path)}
 
     def values(self, dataset: xr.Dataset, config: WidthConvergenceConfig) -> dict[str, Any]:
-        """Errors of both parts in words and in tables, their cost, and what must be known before they are used."""
+        """Errors of both parts, what they cost, and what must be known before they are used."""
         from ...figures.convergence import approach_label
 
-        one_path, widths = self.one_path, dataset.width.values
-        path_errors = geometric_mean(one_path.error.sel(quantity="mean")).transpose("width", "approach")
-        evidence = (
-            geometric_mean(one_path.evidence_error).transpose("width", "approach").sel(approach=list(THEORIES[1:]))
-        )
-        path_rows = zip(one_path.width.values, path_errors.values, evidence.values, strict=True)
-        slopes = None
-        if int((one_path.width >= LEAST_WIDTH).sum()) > 1:
-            slopes = {name: fitted_slope(one_path.error.sel(approach=name, quantity="mean")) for name in THEORIES[1:]}
-            slopes["evidence"] = fitted_slope(one_path.evidence_error.sel(approach="one-loop"))
         means = geometric_mean(dataset[["error", "noise"]]).transpose("width", ...)
+        apart = means.sel(reference=SAMPLED, quantity="mean", approach=EXACT).dropna("width", subset=["error"])
+        seconds, there = dataset.seconds.mean("seed").transpose("width", "approach"), np.isfinite(dataset.seconds)
         within_level = []
         for quantity, approach in itertools.product(QUANTITIES[:2], THEORIES[1:]):
             at = means.sel(reference=EXACT, approach=approach, quantity=quantity)
-            sentence = within_sentence(widths, at.error.values, at.noise.values)
-            within_level.append(f"{approach.capitalize()}, {quantity}: {sentence}")
-        apart = means.sel(reference=SAMPLED, quantity="mean", approach=EXACT).dropna("width", subset=["error"])
-        seconds = dataset.seconds.mean("seed").transpose("width", "approach")
-        there = np.isfinite(dataset.seconds)
-        return {
-            "path_widths": one_path.width.values,
-            "path_errors": {name: path_errors.sel(approach=name).values for name in THEORIES},
-            "least_width": LEAST_WIDTH,
-            "slopes": slopes,
-            "path_header": [f"{approach_label(name)}, mean" for name in THEORIES]
-            + [f"{name}, log evidence" for name in THEORIES[1:]],
-            "path_rows": [
-                [width, *map(small_percent, errors), *(f"{value:.2g}" for value in others)]
-                for width, errors, others in path_rows
-            ],
+            found = within_level_from(dataset.width.values, at.error.values, at.noise.values)
+            within_level.append(found | {"approach": approach, "quantity": quantity})
+        return self._one_path_values(approach_label) | {
+            "level": LEVEL,
             "within_level": within_level,
             "limit": means.error.sel(reference=EXACT, approach=THEORIES[0], quantity="mean").values,
             "errors": {name: error_table(means.sel(reference=name), approach_label) for name in REFERENCES},
@@ -381,21 +296,65 @@ class WidthConvergence(Study):
             "cost_header": [approach_label(str(name)) for name in dataset.approach.values],
             "costs": [
                 [width, *("" if np.isnan(value) else duration(value) for value in row)]
-                for width, row in zip(widths, seconds.values, strict=True)
+                for width, row in zip(dataset.width.values, seconds.values, strict=True)
             ],
             "unmixed": _where(there & ~dataset.mixed.astype(bool), there, REFERENCES),
             "left_out": _where(~there, there, THEORIES[1:]),
         }
 
+    def _one_path_values(self, label: Callable[[str], str]) -> dict[str, Any]:
+        error, evidence = self.one_path.error.sel(quantity="mean"), self.one_path.evidence_error
+        slopes = None
+        if int((error.width >= LEAST_WIDTH).sum()) > 1:
+            slopes = {name: fitted_slope(error.sel(approach=name)) for name in THEORIES[1:]}
+            slopes["evidence"] = fitted_slope(evidence.sel(approach="one-loop"))
+        means = geometric_mean(error).transpose("width", "approach")
+        others = geometric_mean(evidence.sel(approach=list(THEORIES[1:]))).transpose("width", "approach")
+        return {
+            "path_widths": error.width.values,
+            "path_errors": {name: means.sel(approach=name).values for name in THEORIES},
+            "least_width": LEAST_WIDTH,
+            "slopes": slopes,
+            "path_header": [f"{label(name)}, mean" for name in THEORIES]
+            + [f"{name}, log evidence" for name in THEORIES[1:]],
+            "path_rows": [
+                [width, *map(small_percent, row), *(f"{value:.2g}" for value in other)]
+                for width, row, other in zip(error.width.values, means.values, others.values, strict=True)
+            ],
+        }
+
+
+def within_level_from(widths: np.ndarray, errors: np.ndarray, noise: np.ndarray) -> dict[str, Any]:
+    """From which width on errors are within the level, and what Monte-Carlo noise leaves of that; all [width].
+
+    Returns:
+        `width` in two digits, None without one; the `last` width and its `error`; the widths where an error is `hidden`
+        in noise, with the largest `noise` there; and `bound`, whether the noise only bounds the width.
+    """
+    found = width_within(widths, errors)
+    # At or under twice the noise an error is not told from none.
+    hidden = errors <= 2 * noise
+    over = [] if found is None else np.flatnonzero(widths < found)
+    return {
+        "width": found and round(found, 1 - int(np.floor(np.log10(found)))),
+        "everywhere": found == widths[0],
+        # Where the last error over the level is noise, the crossing is that of the noise.
+        "bound": len(over) > 0 and bool(hidden[over[-1]]),
+        "last": widths[-1],
+        "error": errors[-1],
+        "hidden": widths[hidden],
+        "noise": noise[hidden].max(initial=0),
+    }
+
 
 def shown_width(config: WidthConvergenceConfig) -> int:
-    """A width where the approaches can be told apart and networks were sampled, if there is one: 10 where it can be."""
+    """A width where the approaches can be told apart and networks were sampled, if possible; 10 if it is there."""
     among = config.sampled_widths or config.widths
     return 10 if 10 in among else among[len(among) // 2]
 
 
 def error_table(means: xr.Dataset, label: Callable[[str], str]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of errors [width, approach, quantity] with their noise, by width; without what is not there."""
+    """Header and rows of the errors [width, approach, quantity] that are known, with their noise, by width."""
     known = np.isfinite(means.error).any("quantity")
     means = means.sel(width=known.any("approach"), approach=known.any("width"))
     header, columns = ["N = P"], [[str(width) for width in means.width.values]]
@@ -408,7 +367,7 @@ def error_table(means: xr.Dataset, label: Callable[[str], str]) -> tuple[list[st
 
 
 def _where(bad: xr.DataArray, there: xr.DataArray, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Of which approaches how many points are bad, of how many that are there, and at which widths."""
+    """The approaches with bad points: how many, of how many, and at which widths."""
     found = []
     for name in names:
         failed, of = bad.sel(approach=name), int(there.sel(approach=name).sum())
@@ -419,4 +378,3 @@ def _where(bad: xr.DataArray, there: xr.DataArray, names: Sequence[str]) -> list
 
 
 STUDY = WidthConvergence()
-run_width_convergence, width_convergence_data = STUDY.run, STUDY.data

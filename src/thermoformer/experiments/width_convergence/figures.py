@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
@@ -11,6 +9,7 @@ from matplotlib.figure import Figure
 from ...figures import figure_grid, styled
 from ...figures.comparison import comparison_panels
 from ...figures.convergence import convergence
+from ..base import legend_below
 from ..one_path import QUANTITIES
 from . import LEVEL
 
@@ -26,7 +25,8 @@ def draw_one_path(dataset: xr.Dataset) -> Figure:
     convergence(evidence, axes[0, 2], guides={"one-loop": -1}, legend=False)
     axes[0, 2].set_title("log evidence")
     axes[0, 2].set_ylabel("absolute error")
-    return _with_legend(figure, axes)
+    legend_below(figure, fontsize=12)
+    return figure
 
 
 @styled
@@ -44,20 +44,11 @@ def draw_errors(dataset: xr.Dataset, reference: str) -> Figure:
         if ax.get_ylim()[0] < LEVEL < ax.get_ylim()[1]:
             ax.axhline(LEVEL, color="black", linewidth=0.8, linestyle=(0, (1, 2)))
             ax.annotate("1 %", (1.01, LEVEL), xycoords=("axes fraction", "data"), ha="left", va="center", fontsize=10)
-    return _with_legend(figure, axes)
+    legend_below(figure, fontsize=12)
+    return figure
 
 
 def draw_comparison(dataset: xr.Dataset, width: int) -> Figure:
     """Every approach at one width, first seed."""
     one = dataset.isel(seed=0).sel(width=width).assign_attrs(reference="exact")
     return comparison_panels(one)[0].figure
-
-
-def _with_legend(figure: Figure, axes: np.ndarray) -> Figure:
-    found: dict[str, Any] = {}
-    for ax in axes.flat:
-        handles, labels = ax.get_legend_handles_labels()
-        found |= dict(zip(labels, handles, strict=True))
-    places = {"loc": "outside lower center", "ncols": len(found), "frameon": False, "fontsize": 12}
-    figure.legend(list(found.values()), list(found), **places)
-    return figure
