@@ -8,9 +8,9 @@ import numpy as np
 
 from ..figures.ribbons import Ribbons, numbered_heads, ribbons_of
 from . import drawings
-from ._learning_numbers import WIDTHS, LearningPicture
 from .drawings import drawing, frame, grid_line, line, rectangle, words
 from .learning_tables import accuracy_table, overlap_table
+from .learning_view import WIDTHS, LearningPicture
 from .pictures import COLOURS, INK, colours_for, short_number
 
 # Past this many paths the numbers no longer fit their cells.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +12,7 @@ from typing import Any
 
 import marimo as mo
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 from pygments import highlight
 from pygments.formatters.html import HtmlFormatter
@@ -24,9 +23,8 @@ from .dynamics_view import DynamicsChoice
 from .learning_view import LearningChoice
 from .links import from_link, to_link
 
-VIEWS = ("Learning", "Dynamics")
-# Names of a view's choice in the address begin with the view's.
-_PREFIXES = {"Learning": "learning.", "Dynamics": "dynamics."}
+# What a reader chooses in each view.
+VIEWS = {"Learning": LearningChoice, "Dynamics": DynamicsChoice}
 
 # Where marimo's element of a figure has the figure.
 _FIGURE = re.compile("data-figure='[^']*'")
@@ -61,14 +59,12 @@ class Opening:
 
     Fields:
         view: "Learning" or "Dynamics".
-        learning: the choice of that view.
-        dynamics: the choice of that view.
-        problems: a sentence for each value of the address that could not be taken.
+        choices: of every view, by name.
+        problems: a sentence for each value of the address that is not valid.
     """
 
     view: str
-    learning: LearningChoice
-    dynamics: DynamicsChoice
+    choices: dict[str, Any]
     problems: tuple[str, ...]
 
 
@@ -76,44 +72,49 @@ def opening(address: Mapping[str, Any]) -> Opening:
     """Reads an address.
 
     Arguments:
-        address: text by name, what stands behind the question mark.
+        address: text by name, from behind the question mark.
 
     Example:
         >>> found = opening({"view": "Dynamics", "dynamics.beta": "1.28", "learning.width": "wide"})
-        >>> found.view, found.dynamics.beta, found.problems
+        >>> found.view, found.choices["Dynamics"].beta, found.problems
         ('Dynamics', 1.28, ("width: got 'wide'; expected a whole number; 10 is taken",))
     """
     choices, problems = {}, []
-    for view, usual in (("Learning", LearningChoice()), ("Dynamics", DynamicsChoice())):
-        given = {name.removeprefix(_PREFIXES[view]): text for name, text in _starting(address, _PREFIXES[view])}
-        choices[view], found = from_link(usual, given)
+    for view, default in VIEWS.items():
+        given = {name.removeprefix(_prefix(view)): address[name] for name in _names(address, view)}
+        choices[view], found = from_link(default(), given)
         problems += found
-    view = address.get("view", VIEWS[0])
+    view, first = address.get("view", "Learning"), "Learning"
     if view not in VIEWS:
-        problems.append(f"view: got {str(view)[:20]!r}; expected Learning or Dynamics; {VIEWS[0]} is taken")
-        view = VIEWS[0]
-    return Opening(view, choices["Learning"], choices["Dynamics"], tuple(problems))
+        problems.append(f"view: got {str(view)[:20]!r}; expected Learning or Dynamics; {first} is taken")
+        view = first
+    return Opening(view, choices, tuple(problems))
 
 
 def write_link(address: Any, view: str, choice: Any) -> None:
-    """Puts a view and its choice into the address, so that a reload or a copy of it comes back to the same picture.
+    """Writes a view and its choice into the address, so that a reload or a copy of it comes back to the same picture.
 
     Arguments:
         address: marimo's query parameters.
         view: whose choice it is.
         choice: what is shown.
     """
-    prefix = _PREFIXES[view]
-    wanted = {prefix + name: text for name, text in to_link(choice).items()} | {"view": view}
-    for name in [name for name, _ in _starting(address, prefix) if name not in wanted]:
-        address.remove(name)
+    wanted = {_prefix(view) + name: text for name, text in to_link(choice).items()} | {"view": view}
+    for name in _names(address, view):
+        if name not in wanted:
+            address.remove(name)
     for name, text in wanted.items():
         if address.get(name) != text:
             address.set(name, text)
 
 
-def _starting(address: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
-    return [(name, address[name]) for name in address if name.startswith(prefix)]
+def _prefix(view: str) -> str:
+    """What names of a view's choice begin with in the address."""
+    return f"{view.lower()}."
+
+
+def _names(address: Mapping[str, Any], view: str) -> list[str]:
+    return [name for name in address if name.startswith(_prefix(view))]
 
 
 def heading(view: Any, problems: Iterable[str]) -> mo.Html:
@@ -161,17 +162,16 @@ def numbers(pairs: Iterable[tuple[str, str]], called: str = "numbers") -> mo.Htm
     return mo.Html(f'<div class="tf-numbers" data-testid="{called}">{cells}</div>')
 
 
-def progress(name: str, fraction: float, words: str) -> mo.Html:
-    """A bar and what it says; full ones stay, so that the page does not jump."""
-    bar = f'<progress value="{fraction:.3f}" max="1" aria-label="{html.escape(name)}"></progress>'
+def progress(name: str, fraction: float | None, words: str) -> mo.Html:
+    """A bar with words. A full one stays, so that the page does not jump; without a fraction the bar moves."""
+    value = "" if fraction is None else f'value="{fraction:.3f}" max="1" '
+    bar = f'<progress {value}aria-label="{html.escape(name)}"></progress>'
     return mo.Html(f'<div class="tf-progress" data-testid="{html.escape(name)}">{bar}{html.escape(words)}</div>')
 
 
 def compiling() -> mo.Html:
-    """What stands in place of numbers while a program for them is compiled; nobody knows how far that is."""
-    bar = '<progress aria-label="compiling"></progress>'
-    words = "compiling a program for these sizes: some seconds, once"
-    return mo.Html(f'<div class="tf-progress" data-testid="compiling">{bar}{words}</div>')
+    """What stands in place of numbers while their program is compiled."""
+    return progress("compiling", None, "compiling a program for these sizes: some seconds, once")
 
 
 def unseen(element: Any) -> mo.Html:
@@ -302,11 +302,7 @@ def csv_of(columns: Mapping[str, np.ndarray]) -> bytes:
         >>> csv_of({"width": np.array([1.0, 2.5]), "name": np.array(["a", "b"])}).decode().split()
         ['width,name', '1.0,a', '2.5,b']
     """
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True))
-    return stream.getvalue().encode()
+    return pd.DataFrame(columns).to_csv(index=False).encode()
 
 
 def page_of(figure: go.Figure, name: str) -> bytes:
