@@ -16,10 +16,11 @@ from matplotlib import image as images
 pytest.importorskip("marimo", reason="needs the extra `app`")
 
 from thermoformer.app import drawings, dynamics_drawings, learning_drawings
-from thermoformer.app.dynamics_drawings import DRAWN_POINTS, SHOWN_STEPS, diagram_drawing, plane_drawing
+from thermoformer.app.dynamics_code import SHOWN_STEPS
+from thermoformer.app.dynamics_drawings import DRAWN_POINTS, diagram_drawing, plane_drawing
 from thermoformer.app.dynamics_steps import DiagramPicture, DiagramStepper
 from thermoformer.app.dynamics_view import DynamicsChoice
-from thermoformer.app.page import DrawnCard
+from thermoformer.app.page import Card
 from thermoformer.figures.display import Axis, Curve, Display, Image, Text
 from thermoformer.figures.style import PALETTE
 
@@ -294,7 +295,7 @@ def test_drawings_are_small_enough_to_send_at_every_move():
 
 
 def test_a_card_saves_what_it_shows_last():
-    card = DrawnCard("kernel")
+    card = Card("kernel")
     for value in (1.0, 2.0):
         table = {"value": np.array([value])}
         shown = Display((), about=f"of {value}")

@@ -12,17 +12,19 @@ from ..figures.display import Axis, Curve, Display, Level, Text
 from ..figures.orbits import overlap_name, plane_display, series_display, spectrum_display
 from ..figures.style import PALETTE, short_number
 from .drawings import drawing
+from .dynamics_code import SHOWN_STEPS
 from .dynamics_steps import DiagramPicture
 from .dynamics_view import TRANSIENT, DynamicsChoice, DynamicsPicture
 
-# Steps of the orbit, and points of the phase plane.
-SHOWN_STEPS, DRAWN_POINTS = 120, 2000
+# Points of the phase plane that are drawn.
+DRAWN_POINTS = 2000
 # Shares of the points at the ends of the colours of a diagram: the same while it refines.
 DENSITY_ENDS = (10**-3.3, 10**-0.5)
 SIZE = {"width": 330, "height": 320}
 DIAGRAM_SIZE = {"width": 1100, "height": 420}
-# Room beside the diagram: where its axes begin and end is known to what takes the clicks.
-DIAGRAM_SIDES = (70, 86)
+# Room beside the diagram, and where its axes begin and end, as shares of its width.
+DIAGRAM_SIDES = (70, 90)
+DIAGRAM_ENDS = (DIAGRAM_SIDES[0] / DIAGRAM_SIZE["width"], 1 - DIAGRAM_SIDES[1] / DIAGRAM_SIZE["width"])
 
 
 def orbit_drawing(picture: DynamicsPicture) -> str:
@@ -119,7 +121,7 @@ def diagram_drawing(diagram: DiagramPicture, choice: DynamicsChoice) -> str:
         {"beta": diagram.betas, "value": diagram.bins},
         {"parameter": "beta", "observable": f"m_{choice.role}[{choice.component - 1}]"},
     )
-    density, exponents, regimes = diagram_displays(dataset, ends=DENSITY_ENDS)
+    density, exponents, regimes = diagram_displays(dataset, exponents=1, ends=DENSITY_ENDS)
     here = Level(choice.beta, PALETTE["blue"], line=1.2, dashes=(1, 1.5), upright=True, order=3)
     if choice.between[0] <= choice.beta <= choice.between[1]:
         top = density.y.limits[1]

@@ -10,9 +10,9 @@ from ..figures.matrices import kernel_display, order_parameter_display
 from ..figures.paths import numbered_heads, path_display
 from ..figures.style import PALETTE
 from ..figures.widths import width_display
-from ._learning_numbers import WIDTHS, LearningPicture
 from .drawings import drawing
 from .learning_tables import accuracy_table
+from .learning_view import WIDTHS, LearningPicture
 
 # Paths whose names fit side by side under a matrix.
 MOST_SIDE_BY_SIDE = 9
