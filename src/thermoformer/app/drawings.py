@@ -420,7 +420,10 @@ def _colour_bar(image: Image, x: float, top: float, bottom: float) -> list[str]:
         _box((x, upper), (x + 12, lower + 0.5), to_hex(shade), "")
         for lower, upper, shade in zip(edges, edges[1:], shades, strict=False)
     ]
-    parts.append(_words(x + 2, top - 11, image.bar, "start" if len(image.bar) < 4 else "middle"))
+    if len(image.bar) < 4:
+        parts.append(_words(x + 2, top - 11, image.bar, "start"))
+    else:
+        parts.append(_words(x + _BAR - 20, (top + bottom) / 2, image.bar, turned=-90))
     for tick, text in _ticks(axis):
         place = float(frame.down(tick))
         parts += [_line((x + 12, place), (x + 15, place)), _words(x + 18, place, text, "start", size=11)]
