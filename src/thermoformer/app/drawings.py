@@ -239,7 +239,11 @@ def _(mark: Image, frame: Frame) -> str:
     (left, right), (top, bottom) = sorted((x[0], x[-1])), sorted((y[0], y[-1]))
     place = f'x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{bottom - top:.1f}"'
     how = 'preserveAspectRatio="none" style="image-rendering:pixelated"'
-    return f'<image {place} {how} href="data:image/png;base64,{picture}"/>'
+    # An svg within another shows nothing beyond its edges: cells at the ends of an axis may be wider than it.
+    wide, high = frame.right - frame.left, frame.bottom - frame.top
+    edges = f'x="{frame.left:.1f}" y="{frame.top:.1f}" width="{wide:.1f}" height="{high:.1f}"'
+    view = f'viewBox="{frame.left:.1f} {frame.top:.1f} {wide:.1f} {high:.1f}" preserveAspectRatio="none"'
+    return f'<svg {edges} {view}><image {place} {how} href="data:image/png;base64,{picture}"/></svg>'
 
 
 @_svg.register
