@@ -194,9 +194,9 @@ def test_bars_are_as_high_as_the_overlaps(picture):
     grey = [float(one.get("height")) for one in bars if one.get("fill") == PALETTE["grey"]]
     lines = [float(one.get("y1")) for one in drawing.iter(f"{SVG}line")]
     for heights, wanted in ((blue, picture.overlaps), (grey, picture.limit_overlaps)):
-        scale = np.array(heights) / wanted
-        np.testing.assert_allclose(scale, scale.mean(), atol=0.5)
-        assert max(lines) - min(lines) - 4 <= scale.mean() + 1
+        scale = heights[np.argmax(wanted)] / max(wanted)
+        np.testing.assert_allclose(heights, scale * wanted, rtol=0, atol=0.2)
+        assert scale == pytest.approx(max(lines) - 4 - min(lines), abs=1), "1 is at the top of the axis"
 
 
 def test_paths_are_as_thick_as_their_order_parameter(picture):

@@ -78,7 +78,7 @@ def drawing(
         >>> curve = Curve([1, 2], [3.0, 4.0], "#0072B2", label="a < b")
         >>> text = drawing(Display((curve,), about="two points"), width=80, height=60)
         >>> text.count("<path"), "a &lt; b" in text, ">two points</title>" in text
-        (1, True, True)
+        (2, True, True)
     """
     shown = [panels] if isinstance(panels, Display) else list(panels)
     shown = [replace(one, x=_with_ends(one, "x"), y=_with_ends(one, "y")) for one in shown]
@@ -149,7 +149,7 @@ def _axes(display: Display, frame: Frame, *, names: bool) -> list[str]:
         else:
             parts.append(_words(frame.left - 7, place, text, "end"))
     if display.x.label and names:
-        deep = frame.bottom + (36 if _ticks(display.x) else 16)
+        deep = frame.bottom + (36 if any(text for _, text in _ticks(display.x)) else 16)
         parts.append(_words((frame.left + frame.right) / 2, deep, display.x.label, size=13))
     if display.y.label:
         parts.append(_words(_EDGE + 3, (frame.top + frame.bottom) / 2, display.y.label, size=13, turned=-90))
@@ -182,7 +182,7 @@ def _(mark: Curve, frame: Frame) -> str:
     if mark.marker and not mark.notes and not mark.hollow:
         # A line of no length with round ends is a dot; all are one element, which a browser draws at once.
         text = "".join(f"M{_pair(point)}h0" for point in points[known])
-        size = mark.size * _POINT * (0.5 if mark.marker == "." else 1.0)
+        size = max(mark.size * _POINT * (0.5 if mark.marker == "." else 1.0), 1.6)
         parts.append(f'<path d="{text}" {look} stroke-width="{size:.3g}" stroke-linecap="round"/>')
     elif mark.marker:
         radius, inside = mark.size * _POINT / 2, "white" if mark.hollow else mark.colour
@@ -230,7 +230,7 @@ def _(mark: Image, frame: Frame) -> str:
         cells = np.ndindex(values.shape)
         # A pixel of paper between neighbours.
         return "".join(
-            _box((x[j], y[i]), (x[j + 1] - 1, y[i + 1] - 1), to_hex(painted[i, j] / 255), mark.notes[i, j])
+            _box((x[j], y[i]), (x[j + 1] - 1, y[i + 1] - 1), f"#{painted[i, j, :3].tobytes().hex()}", mark.notes[i, j])
             for i, j in cells
         )
     stream = io.BytesIO()

@@ -43,7 +43,8 @@ def orbit_drawing(picture: DynamicsPicture) -> str:
         replace(mark, order=2, line=1.6) if number == chosen else replace(mark, **others)
         for number, mark in enumerate(shown.marks)
     ]
-    across = Axis(f"step, after the first {TRANSIENT:,}".replace(",", " "), (-1, SHOWN_STEPS))
+    transient = f"{TRANSIENT:,}".replace(",", " ")
+    across = Axis(f"step, after the first {transient}", (-1, SHOWN_STEPS))
     up = replace(shown.y, limits=_around(picture.values))
     about = f"orbit of the magnetisation m_{choice.role}"
     return drawing(replace(shown, marks=marks, x=across, y=up, about=about), **SIZE)
@@ -110,8 +111,10 @@ def diagram_drawing(diagram: DiagramPicture, choice: DynamicsChoice) -> str:
     """
     about = "orbit diagram"
     if not len(diagram.betas):
-        words = Text(0.5, 0.0, "the first columns are on their way", PALETTE["grey"])
-        return drawing(Display((words,), Axis("β", (0, 1), ticks=[]), about=about), **DIAGRAM_SIZE, sides=DIAGRAM_SIDES)
+        words = Text(0.5, 0.5, "the first columns are on their way", PALETTE["grey"])
+        return drawing(
+            Display((words,), *2 * [Axis(limits=(0, 1), ticks=[])], about=about), **DIAGRAM_SIZE, sides=DIAGRAM_SIDES
+        )
     dataset = xr.Dataset(
         {
             "density": (("beta", "value"), diagram.counts.T),
@@ -125,7 +128,16 @@ def diagram_drawing(diagram: DiagramPicture, choice: DynamicsChoice) -> str:
     here = Level(choice.beta, PALETTE["blue"], line=1.2, dashes=(1, 1.5), upright=True, order=3)
     if choice.between[0] <= choice.beta <= choice.between[1]:
         top = density.y.limits[1]
-        words = Text(choice.beta, top, f"β = {choice.beta:.5g}", PALETTE["blue"], up="bottom", shift=(0, 1))
+        words = Text(
+            choice.beta,
+            top,
+            f"β = {choice.beta:.5g}",
+            PALETTE["blue"],
+            across="left",
+            up="top",
+            shift=(4, -2),
+            rim=True,
+        )
         density = replace(density, marks=(*density.marks, here, words))
         exponents = replace(exponents, marks=(*exponents.marks, here))
     panels = [replace(one, x=replace(one.x, limits=choice.between)) for one in (density, exponents, regimes)]

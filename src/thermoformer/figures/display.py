@@ -293,7 +293,7 @@ class Axis:
 _LEGENDS: dict[str, dict[str, Any]] = {
     "inside": {"loc": "best"},
     "corner": {"loc": "upper right", "borderaxespad": 0.1},
-    "left corner": {"loc": "upper left", "borderaxespad": 0.2},
+    "left corner": {"loc": "upper left", "borderaxespad": 0.2, "markerscale": 4},
     "above": {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)},
     "below": {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0)},
     "right": {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)},

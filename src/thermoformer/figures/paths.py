@@ -109,7 +109,7 @@ def path_display(
     return Display(
         marks,
         Axis("" if named else meaning, (-0.02, layers + 1.02), ticks=[]),
-        Axis("", (-tallest / 2, tallest / 2), ticks=[]),
+        Axis("", (-0.5 * tallest, 0.57 * tallest), ticks=[]),
         "below" if named else "",
         columns=2 if two else 1,
         heading=meaning,

@@ -59,7 +59,7 @@ def width_display(
     if marked is not None:
         first = next(iter(tables.values()))[widths == marked]
         ring = {"line": 0, "marker": "o", "size": 13, "hollow": True}
-        marks.append(Curve([marked], first, PALETTE["black"], **ring, order=0.5))
+        marks.append(Curve([marked], first, PALETTE["black"], label=f"N = {marked:g}", **ring, order=0.5))
     return Display(marks, width_axis(widths), legend="inside" if legend else "")
 
 
@@ -84,7 +84,7 @@ def curves_against_width(
     Example:
         >>> ax = curves_against_width([10, 100], {"theory": [75.0, 70.0]}, levels={"GP": 64.0}, marked=10)
         >>> [text.get_text() for text in ax.get_legend().get_texts()]
-        ['theory', 'GP']
+        ['theory', 'GP', 'N = 10']
     """
     return width_display(widths, curves, levels=levels, marked=marked, legend=legend).plot(ax)
 
