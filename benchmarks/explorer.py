@@ -5,16 +5,23 @@
 A slider is moved by a key; the page's own clock says when the numbers have changed and been painted, and when the last
 figure has (the curve over all widths, or the phase plane). Warm: what a view opens with is compiled before. The
 baseline of every ratio is one reader.
+
+    python benchmarks/explorer.py --baseline ../other/src
+
+times the explorer of another checkout in the same run, slider by slider, as the baseline for one reader.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import re
 import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from playwright.sync_api import sync_playwright
@@ -56,35 +63,52 @@ def main() -> None:
     parser.add_argument("--moves", type=int, default=8)
     parser.add_argument("--pause", type=float, default=1.5, help="seconds between moves, in which figures are drawn")
     parser.add_argument("--view", choices=("Learning", "Dynamics"), help="one view only")
+    parser.add_argument("--baseline", help="folder `src` of another checkout, timed in the same run")
     given = parser.parse_args()
     moves = [move for move in MOVES if given.view in (None, move[0])]
+    with contextlib.ExitStack() as stack:
+        links = {"baseline": stack.enter_context(explorer(given.baseline))} if given.baseline else {}
+        links["one reader"] = stack.enter_context(explorer())
+        driver = stack.enter_context(sync_playwright())
+        browser = driver.chromium.launch(
+            executable_path=shutil.which(given.chromium), args=["--no-sandbox", "--disable-gpu"]
+        )
+        measure(browser, links, moves, given)
+        browser.close()
+
+
+@contextlib.contextmanager
+def explorer(source: str | None = None) -> Iterator[str]:
+    """The link of an explorer that runs until the end, of the package in a folder or of this one."""
     command = [sys.executable, "-m", "thermoformer", "explore", "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, sync_playwright() as driver:
+    environment = os.environ | ({"PYTHONPATH": source} if source else {})
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None
             found = re.search(r"Explorer: (\S+)", process.stdout.readline())
             assert found is not None
-            browser = driver.chromium.launch(
-                executable_path=shutil.which(given.chromium), args=["--no-sandbox", "--disable-gpu"]
-            )
-            measure(browser, found[1], moves, given)
-            browser.close()
+            yield found[1]
         finally:
             # Whatever happened: the explorer would be waited for.
             process.terminate()
 
 
-def measure(browser: Any, link: str, moves: list[tuple[str, str]], given: argparse.Namespace) -> None:
-    """One reader, then as many as asked for."""
+def measure(browser: Any, links: dict[str, str], moves: list[tuple[str, str]], given: argparse.Namespace) -> None:
+    """One reader, of every version, then as many as asked for."""
     # The first page of each view waits for what is compiled.
-    for view in LAST_FIGURES:
-        opened(browser, link, view).context.close()
+    for link in links.values():
+        for view in dict(moves):
+            opened(browser, link, view).context.close()
     alone = {}
     for view, label in moves:
-        page = opened(browser, link, view)
-        alone[view, label] = [moved(page, label, given.pause) for _ in range(given.moves)]
-        page.context.close()
-        say("one reader", view, label, alone[view, label], alone[view, label])
+        times = {}
+        for who, link in links.items():
+            page = opened(browser, link, view)
+            times[who] = [moved(page, label, given.pause) for _ in range(given.moves)]
+            page.context.close()
+            say(who, view, label, times[who], times.get("baseline", times[who]))
+        alone[view, label] = times["one reader"]
+    link = links["one reader"]
     others = [opened(browser, link, "Dynamics", start=number) for number in range(given.readers - 1)]
     for view, label in moves if others else ():
         page = opened(browser, link, view)

@@ -1,13 +1,13 @@
-"""Pictures of the explorer that nothing was computed for: figures do not ask where their numbers come from."""
+"""Stand-ins for parts of the explorer: pictures that nothing was computed for, and the address of a page."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from thermoformer.app._learning_numbers import LearningPicture
 from thermoformer.app.dynamics_view import KEPT, DynamicsChoice, DynamicsPicture
+from thermoformer.app.learning_view import LearningPicture
 from thermoformer.dynamics import Regime, power_spectrum
-from thermoformer.learning import Architecture, head_scores
+from thermoformer.learning import Architecture
 
 
 def made_picture(heads: tuple[tuple[str, ...], ...]) -> LearningPicture:
@@ -18,7 +18,6 @@ def made_picture(heads: tuple[tuple[str, ...], ...]) -> LearningPicture:
     order_parameter, sequences = root @ root.T, generator.normal(size=(25, 40))
     return LearningPicture(
         width=40,
-        temperature=0.01,
         widths=np.array([5, 20, 100]),
         accuracies=np.array([0.9, 0.8, 0.7]),
         curve_converged=np.array([False, True, True]),
@@ -30,8 +29,6 @@ def made_picture(heads: tuple[tuple[str, ...], ...]) -> LearningPicture:
         path_names=arch.path_names(heads),
         order_parameter=order_parameter,
         path_scores=np.diagonal(order_parameter).copy(),
-        head_labels=head_scores(arch, order_parameter).labels,
-        head_scores=head_scores(arch, order_parameter).values,
         kernel=sequences @ sequences.T,
         kernel_labels=np.where(np.arange(25) < 12, -1.0, 1.0),
         classes=("−1", "+1"),
@@ -58,3 +55,17 @@ def wave_picture(choice=None, *, wave: float = 15.5, size: float = 1.0, **more) 
     spectrum = power_spectrum(values[:, choice.component - 1], segment=1024)
     peak = float(spectrum[1:].idxmax()) if size else np.nan
     return DynamicsPicture(choice, values, spectrum.frequency.values, spectrum.values, peak, verdict(**more))
+
+
+class Address(dict):
+    """Stands for marimo's query parameters, and counts what is sent to the browser."""
+
+    sent = 0
+
+    def set(self, name: str, text: str) -> None:
+        self[name] = text
+        self.sent += 1
+
+    def remove(self, name: str) -> None:
+        del self[name]
+        self.sent += 1

@@ -22,10 +22,10 @@ from thermoformer.dynamics import Features
         ({"component": 4}, "component: got 4; expected a whole number from 1 to 3"),
         ({"component": 0}, "component: got 0; expected"),
         ({"against": 4}, "against: got 4; expected a whole number from 0 to 3"),
-        ({"feature_count": 7}, "feature_count: got 7; expected at most 6"),
-        ({"bits": 65}, "bits: got 65; expected at most 64"),
+        ({"feature_count": 7}, "feature_count: got 7; expected a whole number from 1 to 6"),
+        ({"bits": 65}, "bits: got 65; expected a whole number from 1 to 64"),
         ({"start": -1}, "start: got -1; expected"),
-        ({"feature_seed": 2**40}, "feature_seed: got 1099511627776; expected"),
+        ({"feature_seed": 2**40}, "feature_seed: got 1099511627776; expected a whole number from 0 to 4294967295"),
         ({"between": (2.0, 1.0)}, r"between: got \(2.0, 1.0\); expected"),
         ({"features": "table"}, "table: got 0 lines; expected"),
         ({"features": "table", "table": NO_POSITIONS, "against": 0}, "epsilon: got 0.02; expected 0"),
@@ -47,7 +47,7 @@ def test_the_nearest_choice_is_one_that_can_be():
 
 def test_a_table_is_text_or_signs_and_never_a_path(tmp_path):
     signs = np.random.default_rng(0).choice([-1, 1], (8, 5))
-    features = features_from_table(signs)
+    features = features_from_table(table_text(signs))
     parts = signs.reshape(4, 2, 5)
     expected = Features.from_patterns(parts[..., :3], parts[..., 3:])
     for role in "ovqk":
@@ -69,7 +69,7 @@ def test_a_table_is_text_or_signs_and_never_a_path(tmp_path):
     [
         ([[1, -1, 1], [1, 0, 1], [1, 1, 1], [1, 1, 1]], r"table: got 0 in row 2, column 2; expected entries \+1 and"),
         ([[1, -1, 1]] * 3, "table: got 3 rows; expected a multiple of 4"),
-        ([[1, -1]] * 4, "positional_bits: got 2; expected at most 1"),
+        ([[1, -1]] * 4, "table: got 2 columns; expected 3 or more"),
         ([[1] * 70] * 4, "table: got 68 semantic columns; expected at most 64"),
         ([[1, 1, 1]] * 28, "table: got 7 features; expected at most 6"),
         (np.ones((4, 9000)), r"table: got shape \(4, 9000\); expected at most"),
@@ -81,4 +81,4 @@ def test_a_table_is_text_or_signs_and_never_a_path(tmp_path):
 )
 def test_a_table_that_is_none_is_refused(table, message):
     with pytest.raises(ValueError, match=message):
-        features_from_table(table)
+        features_from_table(table if isinstance(table, str) else table_text(table))

@@ -10,38 +10,39 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from made_pictures import Address
 
 pytest.importorskip("marimo", reason="needs the extra `app`")
 
 from thermoformer.app import learning_page
-from thermoformer.app._learning_numbers import LearningPicture
 from thermoformer.app.learning_code import code_of
 from thermoformer.app.learning_drawings import paths_drawing
-from thermoformer.app.learning_view import LearningChoice, picture_of
+from thermoformer.app.learning_page import LearningView
+from thermoformer.app.learning_view import LearningChoice, LearningPicture, picture_of
 
 # Two paths and few examples: quick to compile.
 SMALL = LearningChoice(layers=("good+random", "uniform"), train=25)
-
-
-class Address(dict):
-    """Stands for marimo's query parameters."""
-
-    def set(self, name: str, text: str) -> None:
-        self[name] = text
 
 
 def run(lines: str, picture: LearningPicture, tolerance: float) -> dict:
     """What the lines define, after all of it was found equal to what the picture shows."""
     made: dict = {}
     exec(lines, made)
-    for name in ("accuracies", "test_accuracy", "limit_accuracy", "train_accuracy", "path_names", "widths"):
-        assert np.array_equal(getattr(picture, name), made[name]), name
-    close = {"head_scores": "scores"} | {
-        name: name for name in ("order_parameter", "log_evidence", "overlaps", "limit_overlaps")
-    }
-    for name, other in close.items():
-        np.testing.assert_allclose(getattr(picture, name), made[other], rtol=tolerance, atol=tolerance, err_msg=name)
-    np.testing.assert_allclose(picture.limit_log_evidence, made["limit"].log_evidence, rtol=1e-10)
+    solution, limit, train, test = (made[name] for name in ("solution", "limit", "train", "test"))
+    curve = dict(zip(made["widths"], made["accuracies"], strict=True))
+    np.testing.assert_array_equal([curve[width] for width in picture.widths], picture.accuracies)
+    assert curve[picture.width] == picture.test_accuracy and made["limit_accuracy"] == picture.limit_accuracy
+    assert solution.predict(train).accuracy(made["train_labels"]) == picture.train_accuracy
+    assert made["arch"].path_names(made["head_names"]) == picture.path_names
+    assert (train.examples, test.examples) == (picture.train_examples, picture.test_examples)
+    for found, expected in (
+        (solution.order_parameter, picture.order_parameter),
+        (solution.log_evidence, picture.log_evidence),
+        (limit.log_evidence, picture.limit_log_evidence),
+        (made["overlaps"], picture.overlaps),
+        (made["limit_overlaps"], picture.limit_overlaps),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
     order = np.argsort(made["train_labels"], kind="stable")
     np.testing.assert_allclose(picture.kernel, made["kernel"][np.ix_(order, order)], rtol=tolerance, atol=tolerance)
     assert picture.converged and picture.curve_converged.all()
@@ -53,8 +54,8 @@ def shows_five_figures(made: dict, picture: LearningPicture) -> None:
     """The five of the page, from the numbers that were found equal."""
     panels = [ax for ax in made["axes"].ravel() if ax in made["figure"].axes]
     accuracy, order, paths, kernel, overlap = panels
-    np.testing.assert_array_equal(accuracy.lines[0].get_data(), [made["widths"], 100 * np.array(made["accuracies"])])
-    np.testing.assert_array_equal(order.images[0].get_array(), made["order_parameter"])
+    np.testing.assert_array_equal(accuracy.lines[0].get_data(), [made["widths"], 100 * made["accuracies"]])
+    np.testing.assert_array_equal(order.images[0].get_array(), made["solution"].order_parameter)
     assert kernel.images[0].get_array().shape == made["kernel"].shape
     assert len(overlap.patches) == len(made["overlaps"]) + len(made["limit_overlaps"])
     # The graph has the bands, labels and heads of the drawing.
@@ -114,15 +115,17 @@ def test_code_of_a_users_own_file(name, content, paths, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(learning_page, "SLICE", 120.0)
     (tmp_path / name).write_bytes(content)
-    values = learning_page.controls(LearningChoice(width=20, temperature=0.1, seed=5)).value
-    pace, own = learning_page.Pace(), [SimpleNamespace(name=name, contents=content)]
-    found = learning_page.answer(values, own, pace, Address())
-    assert found.work is not None, found.top.text
-    picture = found.work.finished()
-    made = run(found.lines, picture, 1e-9)
-    assert len(made["path_names"]) == paths and (tmp_path / "learning.png").stat().st_size > 10_000
-    assert len(made["train"]) == picture.train_examples and len(made["test"]) == picture.test_examples
+    view = LearningView(LearningChoice(width=20, temperature=0.1, seed=5), Address())
+    values = view.controls.value | {"file": [SimpleNamespace(name=name, contents=content)]}
+    _, shown = list(view.answer(values))
+    assert view.work is not None and view.work.picture is not None, shown.text
+    *_, page = view.figures()
+    made = run(view.code, view.work.picture, 1e-9)
+    assert "Show me the code" in page.text
+    assert made["arch"].paths == paths and (tmp_path / "learning.png").stat().st_size > 10_000
     # Another width is another answer about the same file, which is not read again.
-    read = pace.file
-    other = learning_page.answer(values | {"width": 30}, own, pace, Address())
-    assert pace.file is read and "widths=30" in other.lines
+    monkeypatch.setattr(learning_page, "upload_of", pytest.fail)
+    list(view.answer(values | {"width": 30}))
+    assert "widths=30" in view.code
+    list(view.answer(values | {"width": 3000}))
+    assert view.work is None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 from made_pictures import made_picture
 
-from thermoformer.app import learning_tables, pictures
+from thermoformer.app import learning_tables
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +50,3 @@ def test_paths_name_their_heads(picture):
     table = table_of("paths", picture)
     assert table["head_1"].tolist() == ["good", "random"] and table["head_2"].tolist() == ["uniform", "uniform"]
     np.testing.assert_array_equal(table["order_parameter"], picture.path_scores)
-
-
-def test_short_numbers():
-    assert [pictures.short_number(value) for value in (0.0, -2.5, 1234.4, 2.5e-5, np.inf, -np.inf)] == [
-        "0", "−2.5", "1234", "2.5e-5", "inf", "−inf"
-    ]  # fmt: skip
-    assert len(set(pictures.colours_for(9))) == 9
-    with pytest.raises(ValueError, match="height: got 0; expected a whole number, 1 or more"):
-        pictures.house(go.Figure(), height=0)

@@ -10,16 +10,23 @@ import numpy as np
 import pytest
 
 from thermoformer.app import learning_view
-from thermoformer.app._learning_numbers import FEW_WIDTHS, WIDTHS, Search, widths_for
-from thermoformer.app._task_features import attentioned_inputs
-from thermoformer.app._turn import learning_turn
-from thermoformer.app.learning_view import LearningChoice, numbers_of, picture_of, picture_of_arrays
+from thermoformer.app.learning_view import (
+    FEW_WIDTHS,
+    WIDTHS,
+    LearningChoice,
+    LearningPicture,
+    LearningWork,
+    data_of_arrays,
+    picture_of,
+    widths_for,
+    work_of,
+)
+from thermoformer.app.work import learning_lock
 from thermoformer.learning import (
     Architecture,
     PathFeatures,
-    bilinear_attention,
+    Solution,
     gaussian_process,
-    head_scores,
     label_alignment,
     solve,
 )
@@ -45,23 +52,14 @@ def compilations():
 @pytest.fixture(scope="module")
 def arrays():
     generator = np.random.default_rng(0)
-    xi = generator.normal(size=(60, 4, 9))
+    xi = generator.normal(size=(60, 4, 7))
     return xi, np.where(xi[:, 1, :3].sum(axis=1) > 0, 7, 3)
 
 
-@pytest.mark.parametrize("kinds", [(("good", "random"),), (("good", "uniform", "random"), ("random", "good"))])
-def test_attentioned_inputs_are_those_of_the_library(kinds):
-    task = dataclasses.replace(SMALL, perpendicular_noise=0.7, parallel_noise=1.4, stay_probability=0.6).task
-    seeds = tuple(tuple((5, layer, head) for head in range(len(names))) for layer, names in enumerate(kinds))
-    sample = task.sample(9, seed=(1, 2))
-    weights = [
-        np.stack([task.head(kind, seed=seed) for kind, seed in zip(*layer, strict=True)])
-        for layer in zip(kinds, seeds, strict=True)
-    ]
-    attention = [bilinear_attention(sample.x, layer) for layer in weights]
-    xi, labels = attentioned_inputs(task, 9, (1, 2), kinds, seeds)
-    np.testing.assert_allclose(xi, PathFeatures.from_attention(sample.x, attention).values, rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(labels, sample.labels)
+def finished(work: LearningWork) -> LearningPicture:
+    work.finish()
+    assert work.picture is not None
+    return work.picture
 
 
 def test_at_the_default_a_narrow_network_beats_the_gaussian_process():
@@ -73,13 +71,12 @@ def test_at_the_default_a_narrow_network_beats_the_gaussian_process():
 
 def test_own_arrays_give_what_the_public_functions_give(arrays):
     xi, labels = arrays
-    picture = picture_of_arrays(
-        xi, labels, (2, 2), width=20, temperature=0.1, train_fraction=0.7, head_names=[["a", "b"], ["c", "d"]], seed=4
-    )
-    assert picture.path_names == ("a→c", "a→d", "b→c", "b→d") and picture.classes == ("+3", "+7")
-    assert (picture.train_examples, picture.test_examples) == (42, 18)
+    data = data_of_arrays(xi, labels, (2, 2), seed=4)
+    picture = finished(LearningWork(data, 20, 0.1))
+    assert picture.path_names[:2] == ("head 1→head 1", "head 1→head 2") and picture.classes == ("+3", "+7")
+    assert (picture.train_examples, picture.test_examples) == (30, 30)
     order = np.random.default_rng(4).permutation(60)
-    train, test = np.sort(order[:42]), np.sort(order[42:])
+    train, test = np.sort(order[:30]), np.sort(order[30:])
     y, features = np.where(labels == 7, 1.0, -1.0), PathFeatures.from_attentioned_inputs(xi)
     arch = Architecture((2, 2), 20)
     solution = solve(arch, features[train], y[train], temperature=0.1)
@@ -87,24 +84,24 @@ def test_own_arrays_give_what_the_public_functions_give(arrays):
     assert solution.stats.form == "dual"  # fewer dimensions than examples: what is solved is smaller than the kernel
     np.testing.assert_allclose(picture.order_parameter, solution.order_parameter, rtol=0, atol=1e-9)
     np.testing.assert_allclose(picture.log_evidence, solution.log_evidence, rtol=1e-10)
-    np.testing.assert_allclose(picture.head_scores, head_scores(arch, solution.order_parameter).values, atol=1e-9)
+    np.testing.assert_allclose(picture.limit_log_evidence, limit.log_evidence, rtol=1e-10)
     assert picture.test_accuracy == solution.predict(features[test]).accuracy(y[test])
+    assert picture.train_accuracy == solution.predict(features[train]).accuracy(y[train])
     assert picture.limit_accuracy == limit.predict(features[test]).accuracy(y[test])
     for place in (0, 4, len(WIDTHS) - 1):
         at = solve(arch.replace(widths=WIDTHS[place]), features[train], y[train], temperature=0.1)
         assert picture.accuracies[place] == at.predict(features[test]).accuracy(y[test])
-    kernel = solution.kernel(features[train])
-    np.testing.assert_allclose(picture.overlaps, label_alignment(kernel, y[train])[:30], rtol=0, atol=1e-9)
+    for kernel, overlaps in ((solution, picture.overlaps), (limit, picture.limit_overlaps)):
+        expected = label_alignment(kernel.kernel(features[train]), y[train])[:30]
+        np.testing.assert_allclose(overlaps, expected, rtol=0, atol=1e-9)
 
 
-def test_shapes_and_read_only_arrays():
+def test_shapes():
     picture = picture_of(SMALL)
     assert picture.order_parameter.shape == (2, 2) and picture.kernel.shape == (25, 25)
     assert picture.overlaps.shape == picture.limit_overlaps.shape == (25,)
     assert picture.accuracies.shape == picture.curve_converged.shape == picture.widths.shape
     assert (np.diff(picture.kernel_labels) >= 0).all()
-    with pytest.raises(ValueError, match="read-only"):
-        picture.order_parameter[0, 0] = 1.0
 
 
 def test_continuous_sliders_compile_nothing(compilations):
@@ -128,26 +125,31 @@ def test_continuous_sliders_compile_nothing(compilations):
 def test_the_width_alone_solves_once(monkeypatch):
     choice = dataclasses.replace(SMALL, temperature=0.05)
     picture_of(choice)
-    searches = []
-    advance = Search.advance
-    monkeypatch.setattr(Search, "advance", lambda self: (searches.append(self.arch.widths[0]), advance(self)))
-    picture_of(dataclasses.replace(choice, width=17))
-    assert searches == [17]
-    assert picture_of(dataclasses.replace(choice, width=17.0)) is picture_of(dataclasses.replace(choice, width=17))
+    searches, continued = [], Solution.continued
+
+    def counted(self, *, widths, **options):
+        searches.append(widths)
+        return continued(self, widths=widths, **options)
+
+    monkeypatch.setattr(Solution, "continued", counted)
+    monkeypatch.setattr(learning_view, "gaussian_process", pytest.fail)
+    picture = picture_of(dataclasses.replace(choice, width=17))
+    assert searches == [17] and len(picture.widths) == len(widths_for(2, 25))
+    assert dataclasses.replace(choice, width=17.0) == dataclasses.replace(choice, width=17)
 
 
 def test_work_in_slices_and_turns():
-    work = learning_view.work_of(dataclasses.replace(SMALL, temperature=0.7))
+    work = work_of(dataclasses.replace(SMALL, temperature=0.7))
     fractions = [work.fraction]
     while not work.done:
         work.advance()
-        assert not learning_turn.locked()
+        assert not learning_lock.locked()
         fractions.append(work.fraction)
         # The solution comes first, and its curve from the widest down.
         assert work.picture.width == SMALL.width and len(work.picture.widths) == len(fractions) - 2
     assert fractions[0] == 0 and fractions[-1] == 1 and (np.diff(fractions) > 0).all()
-    assert work.finished() is work.picture
-    assert len(fractions) == 2 + len(work.picture.widths)
+    picture = finished(work)
+    assert len(fractions) == 2 + len(picture.widths) and picture.widths.tolist() == sorted(picture.widths)
 
 
 def test_many_readers_at_once():
@@ -156,31 +158,25 @@ def test_many_readers_at_once():
     with ThreadPoolExecutor(2) as pool:
         together = list(pool.map(picture_of, choices))
     for choice, picture in zip(choices, together, strict=True):
-        picture_of.cache_clear()
+        learning_view.data_of.cache_clear()
         alone = picture_of(choice)
         np.testing.assert_array_equal(alone.order_parameter, picture.order_parameter)
         np.testing.assert_array_equal(alone.accuracies, picture.accuracies)
 
 
 def test_searches_that_are_cut_in_slices_end_at_the_same_place(monkeypatch):
-    data = learning_view.work_of(SMALL).data
-    whole = Search(data, 10, 0.01).finished()
-    monkeypatch.setattr("thermoformer.app._learning_numbers.SLICE", 1.0)
-    cut = Search(data, 10, 0.01)
+    whole = picture_of(SMALL)
+    monkeypatch.setattr(learning_view, "SLICE", 1.0)
+    cut = work_of(SMALL)
     cut.advance()
-    assert cut.solution is None
-    assert cut.finished().converged
-    np.testing.assert_allclose(cut.finished().order_parameter, whole.order_parameter, rtol=1e-7)
+    assert cut.picture is None and cut.fraction == 0
+    picture = finished(cut)
+    assert picture.converged
+    np.testing.assert_allclose(picture.order_parameter, whole.order_parameter, rtol=1e-7)
 
 
-def test_dear_problems_have_fewer_widths():
+def test_expensive_problems_have_fewer_widths():
     assert widths_for(4, 100) == WIDTHS and widths_for(9, 200) == FEW_WIDTHS
-
-
-def test_numbers_are_short_strings():
-    numbers = numbers_of(picture_of(SMALL))
-    assert all(len(label) < 30 and len(value) < 30 for label, value in numbers)
-    assert dict(numbers)["solver"] == "converged"
 
 
 @pytest.mark.parametrize(
@@ -220,14 +216,10 @@ def test_choices_are_checked(field, value, message):
         ({"labels": np.arange(60)}, "labels: got 60 different values; expected two"),
         ({"labels": np.ones(59)}, "labels: got 59 labels; expected 60"),
         ({"labels": ["a"] * 60}, "labels: got an array of type"),
-        ({"train_fraction": 1.0}, "train_fraction: got 1; expected a part that leaves"),
-        ({"train_fraction": 0.0}, "train_fraction: got 0.0; expected a number above 0"),
-        ({"head_names": [["a"], ["b", "c"]]}, "head_names: got \\[1, 2\\]; expected one name per head"),
-        ({"width": 1}, "width: got 1; expected"),
-        ({"temperature": -1.0}, "temperature: got -1; expected"),
+        ({"seed": -1}, "seed: got -1; expected a whole number, zero or more"),
     ],
 )
 def test_own_arrays_are_checked(arrays, changes, message):
     given = {"xi": arrays[0], "labels": arrays[1], "heads": (2, 2)} | changes
     with pytest.raises(ValueError, match=message):
-        picture_of_arrays(given.pop("xi"), given.pop("labels"), given.pop("heads"), **given)
+        data_of_arrays(given.pop("xi"), given.pop("labels"), given.pop("heads"), **given)

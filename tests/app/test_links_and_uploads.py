@@ -22,7 +22,6 @@ class Choice:
 
     width: float = 10.0
     seed: int = 0
-    own: bool = False
     task: str = "markov"
     layers: tuple[str, ...] = ("good+uniform", "random")
     shifts: tuple[float, ...] = (0.5,)
@@ -33,7 +32,7 @@ class Choice:
 
 
 def test_a_link_brings_back_the_choice():
-    choice = Choice(0.1 + 0.2, 7, True, "other", ("good",), (1.0, -1e-300))
+    choice = Choice(0.1 + 0.2, 7, "other", ("good",), (1.0, -1e-300))
     assert from_link(Choice(), to_link(choice)) == (choice, [])
     assert to_link(Choice()) == {}
 
@@ -46,7 +45,6 @@ def test_a_link_brings_back_the_choice():
         ({"width": "nan"}, "width: got nan; expected a positive number"),
         ({"seed": "1.5"}, "seed: got '1.5'; expected a whole number"),
         ({"seed": ["1", "2"]}, "seed: got several values; expected one short value"),
-        ({"own": "yes"}, "own: got 'yes'; expected 0 or 1"),
         ({"task": "x" * 100_000}, "task: got too long a text"),
         ({"shifts": "1,,2"}, "shifts: got ''; expected a number"),
     ],

@@ -58,21 +58,24 @@ class Page:
         return self.page.inner_text(NUMBERS)
 
     def figures(self) -> list[str]:
-        """What the lines, points and images of all figures are drawn as; locators look into marimo's components."""
-        plotted = self.page.locator(".js-plotly-plot").locator("path.js-line, path.point, image")
+        """What the lines, points and images of all figures are drawn as."""
         drawn = self.page.locator("svg.tf-drawing").locator("path, rect, polygon, image")
         names = "['d', 'transform', 'href', 'points', 'y', 'height', 'fill']"
         marks = f"found => found.map(one => {names}.map(name => one.getAttribute(name)).join())"
-        return plotted.evaluate_all(marks) + drawn.evaluate_all(marks)
+        return drawn.evaluate_all(marks)
 
     def drawn(self, count: int) -> None:
         """Waits for so many figures."""
-        shown = self.page.locator(".js-plotly-plot:has(.main-svg), svg.tf-drawing")
+        shown = self.page.locator("svg.tf-drawing")
         self.until(lambda: shown.count() >= count)
+
+    def diagram(self):
+        """The image of the orbit diagram."""
+        return self.page.locator("svg[aria-label='orbit diagram'] image").first
 
     def at(self, share: float) -> tuple[float, float]:
         """Where to click in the diagram, at a share of its width."""
-        box = self.page.locator(".heatmaplayer image").first.bounding_box()
+        box = self.diagram().bounding_box()
         return box["x"] + share * box["width"], box["y"] + 0.5 * box["height"]
 
     def beta(self) -> str:
@@ -148,7 +151,7 @@ def test_dynamics_and_a_click_in_the_diagram(opened):
     page.move("γ")
     assert page.beta() == beta  # the other slider stays where it was
     page.page.wait_for_selector("text=512 of 512 columns")
-    page.page.locator(".heatmaplayer image").first.scroll_into_view_if_needed()
+    page.diagram().scroll_into_view_if_needed()
     page.page.wait_for_timeout(500)
     before = page.numbers()
     page.page.mouse.click(*page.at(0.75))
@@ -167,7 +170,7 @@ def test_dynamics_and_a_click_in_the_diagram(opened):
 
 def test_every_click_counts_while_the_diagram_is_drawn_anew(opened):
     page = opened("?view=Dynamics&dynamics.gamma=193")  # no other test has this diagram
-    page.page.locator(".heatmaplayer image").first.scroll_into_view_if_needed()
+    page.diagram().scroll_into_view_if_needed()
     share = "() => Number(document.querySelector('[data-testid=diagram] progress')?.value ?? 0)"
     low, high = DynamicsChoice().between
     while_refining = 0
@@ -226,7 +229,7 @@ def test_figures_and_their_data_are_saved(opened, tmp_path):
     file = tmp_path / "accuracy.svg"
     alone = page.page.context.new_page()
     alone.goto(f"file://{file}")
-    assert alone.locator("svg > polyline").count() >= 2
+    assert alone.locator("svg > path").count() >= 2
     # Files follow the sliders.
     before = file.read_text()
     page.move("width N")
@@ -236,13 +239,12 @@ def test_figures_and_their_data_are_saved(opened, tmp_path):
     assert "N = 11: " in file.read_text() and "N = 11: " not in before
     kernel = np.genfromtxt(tmp_path / "kernel.csv", delimiter=",", names=True)
     assert len(kernel) == 100**2 and np.isfinite(kernel["kernel"]).all()
-    # A figure of Plotly is saved as a page with its script.
     page.go("Dynamics")
-    page.page.wait_for_selector(".js-plotly-plot .main-svg")  # until then the figures are those of Learning
+    page.page.wait_for_selector("svg[aria-label^='orbit of']")  # until then the figures are those of Learning
     page.drawn(4)
     page.save("picture", 0, tmp_path)
-    alone.goto(f"file://{tmp_path / 'orbit.html'}")
-    alone.wait_for_selector(".js-plotly-plot .main-svg")
+    alone.goto(f"file://{tmp_path / 'orbit.svg'}")
+    assert alone.locator("svg > path").count() >= 3
 
 
 @pytest.mark.parametrize("view", ["Learning", "Dynamics"])

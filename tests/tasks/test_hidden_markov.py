@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from thermoformer.tasks import HiddenMarkovTask
+from thermoformer.learning import PathFeatures, bilinear_attention
+from thermoformer.tasks import HiddenMarkovTask, hidden_markov_inputs
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +131,22 @@ def test_bad_calls():
         task.head("bad")
     with pytest.raises(ValueError, match="seed: got None; expected"):
         task.head("random")
+
+
+@pytest.mark.parametrize("kinds", [(("good", "random"),), (("good", "uniform", "random"), ("random", "good"))])
+def test_inputs_that_are_quick_at_another_noise_are_those_of_the_library(kinds):
+    task = HiddenMarkovTask(0.7, 1.4, stay_probability=0.6)
+    heads = [[(kind, (5, layer, head)) for head, kind in enumerate(names)] for layer, names in enumerate(kinds)]
+    sample = task.sample(9, seed=(1, 2))
+    weights = [np.stack([task.head(kind, seed=seed) for kind, seed in layer]) for layer in heads]
+    attention = [bilinear_attention(sample.x, layer) for layer in weights]
+    for known in (HiddenMarkovTask(), task):  # the second takes what the first has left
+        features, labels = hidden_markov_inputs(known, 9, heads, seed=(1, 2))
+    expected = PathFeatures.from_attention(sample.x, attention)
+    np.testing.assert_allclose(features.values, expected.values, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(labels, sample.labels)
+
+
+def test_inputs_are_of_one_or_two_layers():
+    with pytest.raises(ValueError, match="heads: got 3 layers; expected one or two"):
+        hidden_markov_inputs(HiddenMarkovTask(), 4, [[("good", (0,))]] * 3, seed=(0,))

@@ -1,65 +1,152 @@
-"""The phase plane of the Dynamics view; `dynamics_pictures` has the other figures, and the tables behind all."""
+"""Figures of the Dynamics view; `dynamics_tables` has the numbers behind each."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import xarray as xr
 
-from . import drawings
-from .drawings import drawing, frame, grid_line, line, words
-from .dynamics_pictures import around, written
-from .dynamics_view import DynamicsPicture
-from .pictures import COLOURS, FAINT
+from ..figures.diagrams import PANEL_HEIGHTS, diagram_displays
+from ..figures.display import Axis, Curve, Display, Level, Text
+from ..figures.orbits import overlap_name, plane_display, series_display, spectrum_display
+from ..figures.style import PALETTE, short_number
+from .drawings import drawing
+from .dynamics_code import SHOWN_STEPS
+from .dynamics_steps import DiagramPicture
+from .dynamics_view import TRANSIENT, DynamicsChoice, DynamicsPicture
 
-# Points of one drawing: all are one outline, which a browser draws at once.
+# Points of the phase plane that are drawn.
 DRAWN_POINTS = 2000
-# Fewer distinct points than this are a cycle, and want larger dots.
-FEW_POINTS = 300
+# Shares of the points at the ends of the colours of a diagram: the same while it refines.
+DENSITY_ENDS = (10**-3.3, 10**-0.5)
+SIZE = {"width": 330, "height": 320}
+DIAGRAM_SIZE = {"width": 1100, "height": 420}
+# Room beside the diagram, and where its axes begin and end, as shares of its width.
+DIAGRAM_SIDES = (70, 90)
+DIAGRAM_ENDS = (DIAGRAM_SIDES[0] / DIAGRAM_SIZE["width"], 1 - DIAGRAM_SIDES[1] / DIAGRAM_SIZE["width"])
 
 
-def plane_drawing(picture: DynamicsPicture, *, height: int = 320) -> str:
-    """The phase plane: one component against another, or against itself one step later.
-
-    Arguments:
-        picture: of `picture_of`.
-        height: in pixels.
+def orbit_drawing(picture: DynamicsPicture) -> str:
+    """The magnetisation against the step; the chosen component in front.
 
     Example:
-        >>> from thermoformer.app.dynamics_view import DynamicsChoice, picture_of
+        >>> from thermoformer.app.dynamics_view import picture_of
+        >>> "step, after the first 20 000" in orbit_drawing(picture_of(DynamicsChoice(beta=1.0)))
+        True
+    """
+    choice = picture.choice
+    shown = series_display(picture.values[:SHOWN_STEPS], role=choice.role)
+    chosen = choice.component - 1
+    others = {"opacity": 0.45, "marker": ""}
+    marks = [
+        replace(mark, order=2, line=1.6) if number == chosen else replace(mark, **others)
+        for number, mark in enumerate(shown.marks)
+    ]
+    transient = f"{TRANSIENT:,}".replace(",", " ")
+    across = Axis(f"step, after the first {transient}", (-1, SHOWN_STEPS))
+    up = replace(shown.y, limits=_around(picture.values))
+    about = f"orbit of the magnetisation m_{choice.role}"
+    return drawing(replace(shown, marks=marks, x=across, y=up, about=about), **SIZE)
+
+
+def plane_drawing(picture: DynamicsPicture) -> str:
+    """The phase plane: one component against another, or against itself one step later.
+
+    Example:
+        >>> from thermoformer.app.dynamics_view import picture_of
         >>> "one step later" in plane_drawing(picture_of(DynamicsChoice(beta=1.0, against=0)))
         True
     """
     choice = picture.choice
-    across, up = _points(picture, DRAWN_POINTS)
-    (low, high), (bottom_value, top_value) = map(around, picture.plane)
-    left, top, right, bottom, width = 58, 14, 322, height - 52, 330
-    columns = left + (across - low) / (high - low) * (right - left)
-    rows = bottom - (up - bottom_value) / (top_value - bottom_value) * (bottom - top)
-    parts = []
-    for tick in drawings.round_ticks(bottom_value, top_value):
-        y = bottom - (tick - bottom_value) / (top_value - bottom_value) * (bottom - top)
-        parts += grid_line(left, right, y, drawings.tick_text(tick))
-    for tick in drawings.round_ticks(low, high, most=5):
-        x = left + (tick - low) / (high - low) * (right - left)
-        parts += [line(x, top, x, bottom, FAINT), line(x, bottom, x, bottom + 4)]
-        parts.append(words(x, bottom + 14, drawings.tick_text(tick)))
-    size, opacity = (7.0, 1.0) if len(across) < FEW_POINTS else (2.6, 0.6)
-    parts.append(drawings.dots(np.stack([columns, rows], axis=1), COLOURS["blue"], size, opacity=opacity))
-    parts += frame(left, top, right, bottom)
-    named = written(choice.role, choice.component)
-    upwards = written(choice.role, choice.against) if choice.against else f"{named} one step later"
-    parts.append(words((left + right) / 2, bottom + 36, named, size=13))
-    parts.append(words(13, (top + bottom) / 2, upwards, size=13, turned=-90))
-    return drawing(parts, width=width, height=height, title=f"phase plane of the magnetisation m_{choice.role}")
+    across, up = picture.plane
+    own = overlap_name(choice.component - 1, choice.role)
+    other = overlap_name(choice.against - 1, choice.role) if choice.against else f"{own} one step later"
+    shown = plane_display(across[-DRAWN_POINTS:], up[-DRAWN_POINTS:], (own, other))
+    axes = {"x": replace(shown.x, limits=_around(across)), "y": replace(shown.y, limits=_around(up))}
+    about = f"phase plane of the magnetisation m_{choice.role}"
+    return drawing(replace(shown, **axes, about=about), **SIZE)
 
 
-def _points(picture: DynamicsPicture, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """The points of the phase plane that are drawn: the last ones, or those of a cycle each once, [point].
+def spectrum_drawing(picture: DynamicsPicture) -> str:
+    """Power of the chosen component against frequency, with its leading peak.
+
+    Example:
+        >>> from thermoformer.app.dynamics_view import picture_of
+        >>> " steps" in spectrum_drawing(picture_of(DynamicsChoice(beta=1.255)))
+        True
+    """
+    choice, peak = picture.choice, picture.peak
+    label = f"power of {overlap_name(choice.component - 1, choice.role)}"
+    if not np.isfinite(peak):
+        still = Text(0.25, 1e-6, "it does not move: no spectrum", PALETTE["grey"])
+        axes = Axis("frequency, cycles per step", (0, 0.5)), Axis(label, (1e-12, 1.0), log=True)
+        return drawing(Display((still,), *axes, about="power spectrum"), **SIZE)
+    # The mean, at frequency 0, is no part of the motion.
+    power = xr.DataArray(picture.power[1:], {"frequency": picture.frequencies[1:]}, ("frequency",))
+    shown = spectrum_display(power)
+    largest = float(power.max())
+    words, left = f"{peak:.4f}: a turn in {short_number(1 / peak)} steps", peak > 0.25
+    colour = PALETTE["vermilion"]
+    marks = (
+        *shown.marks,
+        Curve([peak], [largest], colour, line=0, marker="o", size=7, hollow=True),
+        Text(peak, largest, words, colour, across="right" if left else "left", shift=(-7 if left else 7, 0)),
+    )
+    return drawing(replace(shown, marks=marks, y=Axis(label, log=True), about="power spectrum"), **SIZE)
+
+
+def diagram_drawing(diagram: DiagramPicture, choice: DynamicsChoice) -> str:
+    """The orbit diagram: the density of the chosen magnetisation over β, below it the exponents and the regimes.
 
     Arguments:
-        most: how many at most.
+        diagram: of `DiagramStepper.picture`.
+        choice: the choice, for its β, which a line shows, and its magnetisation.
+
+    Example:
+        >>> from thermoformer.app.dynamics_steps import DiagramStepper
+        >>> choice = DynamicsChoice()
+        >>> "the first columns are on their way" in diagram_drawing(DiagramStepper(choice).picture, choice)
+        True
     """
-    across, up = picture.plane
-    points = np.unique(np.round(np.stack([across, up]), 8), axis=1)
-    if points.shape[1] < FEW_POINTS:
-        across, up = points  # each once: a hundred dots on one place have ragged edges
-    return across[-most:], up[-most:]
+    about = "orbit diagram"
+    if not len(diagram.betas):
+        words = Text(0.5, 0.5, "the first columns are on their way", PALETTE["grey"])
+        return drawing(
+            Display((words,), *2 * [Axis(limits=(0, 1), ticks=[])], about=about), **DIAGRAM_SIZE, sides=DIAGRAM_SIDES
+        )
+    dataset = xr.Dataset(
+        {
+            "density": (("beta", "value"), diagram.counts.T),
+            "exponents": (("beta", "exponent"), diagram.exponents),
+            "regime": ("beta", diagram.regimes),
+        },
+        {"beta": diagram.betas, "value": diagram.bins},
+        {"parameter": "beta", "observable": f"m_{choice.role}[{choice.component - 1}]"},
+    )
+    density, exponents, regimes = diagram_displays(dataset, exponents=1, ends=DENSITY_ENDS)
+    here = Level(choice.beta, PALETTE["blue"], line=1.2, dashes=(1, 1.5), upright=True, order=3)
+    if choice.between[0] <= choice.beta <= choice.between[1]:
+        top = density.y.limits[1]
+        words = Text(
+            choice.beta,
+            top,
+            f"β = {choice.beta:.5g}",
+            PALETTE["blue"],
+            across="left",
+            up="top",
+            shift=(4, -2),
+            rim=True,
+        )
+        density = replace(density, marks=(*density.marks, here, words))
+        exponents = replace(exponents, marks=(*exponents.marks, here))
+    panels = [replace(one, x=replace(one.x, limits=choice.between)) for one in (density, exponents, regimes)]
+    panels[0] = replace(panels[0], about=about)
+    return drawing(panels, heights=PANEL_HEIGHTS, sides=DIAGRAM_SIDES, **DIAGRAM_SIZE)
+
+
+def _around(values: np.ndarray) -> tuple[float, float]:
+    """The range of values with a margin; some width where they do not move."""
+    low, high = float(values.min()), float(values.max())
+    margin = max(0.06 * (high - low), 1e-6)
+    return low - margin, high + margin

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
+import xarray as xr
 
-from .._validation import fail, positive_integer
 from ..dynamics import MeanField, Regime, iterate, orbit_diagram, regime
-from ._turn import dynamics_turn
-from .dynamics_view import DynamicsChoice, exponents_of, model_of, start_of
+from .dynamics_view import DynamicsChoice, exponents_of, model_of, picture_of, start_of
+from .work import Work, dynamics_lock
 
 # Columns of the first level, and values of β side by side for features like the paper's: one shape, so one compiled
 # program for every slice. Larger features take fewer at a time, and as long for a slice.
 SLICE, FEWEST_LANES, USUAL_WORK = 64, 8, 90
-DIAGRAM_STEPS, DIAGRAM_TRANSIENT, DIAGRAM_PERIOD = 2_000, 6_000, 256
+DIAGRAM_STEPS, DIAGRAM_TRANSIENT, DIAGRAM_PERIOD, BINS = 2_000, 6_000, 256, 160
 # A look at the first slice finds the range of the bins.
 PILOT_STEPS, PILOT_TRANSIENT, MARGIN = 400, 1_000, 0.03
 # A verdict of the longer look averages over this many steps; between verdicts the orbit runs on in slices.
 VERDICT_STEPS, VERDICT_PERIOD, WAIT_SLICE = 20_000, 2_000, 320_000
 UNFINISHED = ("chaos", "hyperchaos", "undecided")
-
-
-def shown_model(choice: DynamicsChoice) -> MeanField:
-    """The map of a choice, whose observables are the chosen magnetisation."""
-    return dataclasses.replace(model_of(choice), observed=choice.role)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,65 +47,46 @@ class DiagramPicture:
     periods: np.ndarray
 
 
-class DiagramStepper:
+class DiagramStepper(Work):
     """An orbit diagram over β that refines: each level adds the columns between those that exist.
 
-    A column is what `thermoformer.dynamics.orbit_diagram` finds at this β from the same start.
+    A column is that of `thermoformer.dynamics.orbit_diagram` at this β from the same start.
 
     Arguments:
         choice: what to show; its own β plays no part.
         columns: of the finest level, 64 times a power of two.
-        bins: of the chosen magnetisation.
 
     Fields:
-        limits: the range of the bins; none before the first slice.
+        lanes: columns of a slice.
+        limits: the range of the bins; None before the first slice.
 
     Example:
         >>> stepper = DiagramStepper(DynamicsChoice(), columns=128)
         >>> stepper.advance()
-        >>> stepper.level, stepper.fraction, stepper.image.shape
+        >>> stepper.level, stepper.fraction, stepper.picture.image.shape
         (64, 0.5, (160, 64))
     """
 
-    def __init__(self, choice: DynamicsChoice, *, columns: int = 512, bins: int = 160) -> None:
+    def __init__(self, choice: DynamicsChoice, *, columns: int = 512) -> None:
+        super().__init__(dynamics_lock)
         self.choice, self.columns = choice, columns
-        self._all = np.linspace(*choice.between, columns)
-        self._bins = positive_integer("bins", bins)
-        self._model, self._start = shown_model(choice), start_of(choice)
-        self._slices = refining_order(columns, usual_lanes(self._model))
-        self._found: dict[int, dict[str, np.ndarray]] = {}
+        # Its observables are the chosen magnetisation.
+        self._model = dataclasses.replace(model_of(choice), observed=choice.role)
+        self.lanes = usual_lanes(self._model)
         self.limits: tuple[float, float] | None = None
-        self._mine = threading.Lock()
-        self._picture: DiagramPicture | None = None
+        self._found: list[xr.Dataset] = []
+        self._picture: tuple[int, DiagramPicture] | None = None
 
-    def advance(self) -> None:
-        """One slice of columns; nothing where all are there."""
-        with self._mine:
-            if self.done:
-                return
-            number = len(self._found)
-            betas = self._all[self._slices[number]]
-            with dynamics_turn:
-                limits = self.limits or self._look(betas)
-                found = self._columns(betas, limits, DIAGRAM_STEPS, DIAGRAM_TRANSIENT)
-            names = ("density", "exponents", "regime", "period")
-            self.limits, self._picture = limits, None
-            self._found[number] = {name: found[name].values for name in names}
-
-    @property
-    def lanes(self) -> int:
-        """Columns of a slice."""
-        return self._slices.shape[1]
-
-    @property
-    def done(self) -> bool:
-        """Whether every column is there."""
-        return len(self._found) == len(self._slices)
-
-    @property
-    def fraction(self) -> float:
-        """The share of the columns that is there."""
-        return len(self._found) / len(self._slices)
+    def slices(self) -> Iterator[None]:
+        """One slice of columns after the other."""
+        betas = np.linspace(*self.choice.between, self.columns)
+        order = refining_order(self.columns, self.lanes)
+        for number, columns in enumerate(order):
+            if number:
+                yield
+            limits = self.limits or self._look(betas[columns])
+            self._found.append(self._diagram(betas[columns], limits, DIAGRAM_STEPS, DIAGRAM_TRANSIENT))
+            self.limits, self.fraction = limits, len(self._found) / len(order)
 
     @property
     def level(self) -> int:
@@ -121,77 +96,50 @@ class DiagramStepper:
 
     @property
     def picture(self) -> DiagramPicture:
-        """The columns that are there, in order."""
-        with self._mine:
-            if self._picture is None:
-                self._picture = self._put_together()
-            return self._picture
-
-    @property
-    def betas(self) -> np.ndarray:
-        """β of the columns that are there, ascending, [column]."""
-        return self.picture.betas
-
-    @property
-    def bins(self) -> np.ndarray:
-        """Middles of the bins, [bin]."""
-        return self.picture.bins
-
-    @property
-    def image(self) -> np.ndarray:
-        """The share of a column's points in each bin, [bin, column]."""
-        return self.picture.image
+        """The columns that are there, in order; read-only, as sessions share it."""
+        parts = list(self._found)  # another session may add one
+        if self._picture is None or self._picture[0] != len(parts):
+            picture = _put_together(parts)
+            for array in vars(picture).values():
+                array.setflags(write=False)
+            self._picture = len(parts), picture
+        return self._picture[1]
 
     def _look(self, betas: np.ndarray) -> tuple[float, float]:
         """A range with a margin that holds the magnetisation of the first columns."""
-        found = self._columns(betas, (-1.0, 1.0), PILOT_STEPS, PILOT_TRANSIENT)
+        found = self._diagram(betas, (-1.0, 1.0), PILOT_STEPS, PILOT_TRANSIENT)
         shown = found.isel(observable=self.choice.component - 1)
         low, high = float(shown.lowest.min()), float(shown.highest.max())
         margin = MARGIN * (high - low) or 0.5
         return low - margin, high + margin
 
-    def _columns(self, betas: np.ndarray, limits: tuple[float, float], steps: int, transient: int) -> Any:
+    def _diagram(self, betas: np.ndarray, limits: tuple[float, float], steps: int, transient: int) -> xr.Dataset:
         return orbit_diagram(
             self._model,
-            self._start,
+            start_of(self.choice),
             "beta",
             betas,
             steps=steps,
             transient=transient,
             k=exponents_of(self._model),
             show=self.choice.component - 1,
-            bins=self._bins,
+            bins=BINS,
             limits=limits,
             longest_period=DIAGRAM_PERIOD,
             batch=len(betas),
         )
 
-    def _put_together(self) -> DiagramPicture:
-        if not self._found:
-            none = np.zeros((0,))
-            empty = np.zeros((self._bins, 0))
-            return DiagramPicture(none, np.zeros(self._bins), empty, empty, np.zeros((0, 1)), none, none)
-        index = np.concatenate([self._slices[number] for number in self._found])
-        order = np.argsort(index)
-        parts = {
-            name: np.concatenate([found[name] for found in self._found.values()])[order] for name in self._found[0]
-        }
-        assert self.limits is not None  # since the first slice
-        edges = np.linspace(*self.limits, self._bins + 1)
-        counts = parts["density"].T
-        image = counts / np.maximum(counts.sum(axis=0), 1)
-        picture = DiagramPicture(
-            betas=self._all[index[order]],
-            bins=(edges[1:] + edges[:-1]) / 2,
-            counts=counts,
-            image=image,
-            exponents=parts["exponents"],
-            regimes=parts["regime"],
-            periods=parts["period"],
-        )
-        for array in vars(picture).values():
-            array.setflags(write=False)
-        return picture
+
+def _put_together(parts: list[xr.Dataset]) -> DiagramPicture:
+    if not parts:
+        none, empty = np.zeros(0), np.zeros((BINS, 0))
+        return DiagramPicture(none, np.zeros(BINS), empty, empty, np.zeros((0, 1)), none, none)
+    names = ["density", "exponents", "regime", "period"]
+    found = xr.concat([part[names] for part in parts], "beta").sortby("beta")
+    counts = found.density.values.T
+    image = counts / np.maximum(counts.sum(axis=0), 1)
+    columns = (found[name].values for name in names[1:])
+    return DiagramPicture(found.beta.values, found.value.values.copy(), counts, image, *columns)
 
 
 def refining_order(columns: int, lanes: int = SLICE) -> np.ndarray:
@@ -208,9 +156,7 @@ def refining_order(columns: int, lanes: int = SLICE) -> np.ndarray:
         >>> refining_order(128)[:, :3].tolist()
         [[0, 2, 4], [1, 3, 5]]
     """
-    stride = positive_integer("columns", columns) // SLICE
-    if stride * SLICE != columns or stride & (stride - 1):
-        raise fail("columns", columns, f"{SLICE} times a power of two")
+    stride = columns // SLICE
     levels = [np.arange(0, columns, stride)]
     while stride > 1:
         levels.append(np.arange(stride // 2, columns, stride))
@@ -247,7 +193,7 @@ def _diagram(choice: DynamicsChoice) -> DiagramStepper:
     return DiagramStepper(choice)
 
 
-class Judgement:
+class Judgement(Work):
     """A longer look at a regime, slice by slice: the rule of `thermoformer.dynamics.regime` with `confirm`.
 
     The orbit runs on while the verdict is chaos or undecided, with a new verdict each time its length has doubled.
@@ -257,68 +203,56 @@ class Judgement:
         limit: steps after which no more verdict is sought.
 
     Fields:
-        verdict: the latest verdict, with all earlier ones in `changes`; none before the first.
+        verdict: the latest verdict, with all earlier ones in `changes`; None before the first.
         steps: steps that were run.
 
     Example:
         >>> judgement = Judgement(DynamicsChoice(beta=1.0))
-        >>> while not judgement.done:
-        ...     judgement.advance()
-        >>> judgement.verdict.name, judgement.firm
-        ('periodic', True)
+        >>> judgement.finish()
+        >>> judgement.verdict.name, judgement.verdict.period
+        ('periodic', 4)
     """
 
     def __init__(self, choice: DynamicsChoice, *, limit: int = 2_560_000) -> None:
-        if positive_integer("limit", limit) < 2 * VERDICT_STEPS:
-            raise fail("limit", limit, f"{2 * VERDICT_STEPS} or more, the steps of the first verdict")
-        self.choice, self.limit = choice, limit
+        super().__init__(dynamics_lock)
+        self.choice, self.limit, self.steps = choice, limit, 0
         self.verdict: Regime | None = None
-        self.steps, self.done = 0, False
-        self._model, self._state = model_of(choice), start_of(choice)
-        self._wait = VERDICT_STEPS
+
+    def slices(self) -> Iterator[None]:
+        """Some steps on, or a verdict."""
+        model, state, changes = model_of(self.choice), start_of(self.choice), ()
         # By size, not by the clock: an orbit that is cut elsewhere rounds otherwise, and chaos would not repeat.
-        self._slice = max(int(WAIT_SLICE * min(1.0, USUAL_WORK / work_of(self._model))), 1)
-        self._mine = threading.Lock()
-
-    def advance(self) -> None:
-        """One slice: some steps on, or a verdict; nothing where the look is over."""
-        with self._mine:
-            if self.done:
+        piece = max(int(WAIT_SLICE * min(1.0, USUAL_WORK / work_of(model))), 1)
+        averages = {"steps": VERDICT_STEPS, "longest_period": VERDICT_PERIOD, "k": exponents_of(model)}
+        wait = VERDICT_STEPS
+        while True:
+            while wait:
+                steps = min(wait, piece)
+                state, wait = iterate(model, state, steps), wait - steps
+                self._count(steps)
+                yield
+            found = regime(model, state, transient=0, **averages)
+            state = found.final_state
+            self._count(VERDICT_STEPS)
+            changes = (*changes, (self.steps, found.name))
+            self.verdict = dataclasses.replace(found, steps=self.steps, changes=changes)
+            if found.name not in UNFINISHED or 2 * self.steps > self.limit:
                 return
-            with dynamics_turn:
-                if self._wait:
-                    self._run_on(min(self._wait, self._slice))
-                else:
-                    self._judge()
+            wait = self.steps - VERDICT_STEPS  # the next verdict comes when the length has doubled
+            yield
 
-    @property
-    def firm(self) -> bool:
-        """Whether the verdict is one that a longer orbit is not expected to change."""
-        return self.verdict is not None and self.verdict.name not in UNFINISHED
-
-    @property
-    def fraction(self) -> float:
-        """The share of the steps that may be needed."""
-        return 1.0 if self.done else self.steps / self.limit
-
-    def _run_on(self, steps: int) -> None:
-        self._state = iterate(self._model, self._state, steps)
+    def _count(self, steps: int) -> None:
         self.steps += steps
-        self._wait -= steps
+        self.fraction = self.steps / self.limit
 
-    def _judge(self) -> None:
-        found = regime(
-            self._model,
-            self._state,
-            steps=VERDICT_STEPS,
-            transient=0,
-            k=exponents_of(self._model),
-            longest_period=VERDICT_PERIOD,
-        )
-        self._state = found.final_state
-        self.steps += VERDICT_STEPS
-        earlier = () if self.verdict is None else self.verdict.changes
-        changes = (*earlier, (self.steps, found.name))
-        self.verdict = dataclasses.replace(found, steps=self.steps, changes=changes)
-        self._wait = self.steps - VERDICT_STEPS  # the next verdict comes when the length has doubled
-        self.done = self.firm or 2 * self.steps > self.limit
+
+def warm() -> None:
+    """Compiles what the view opens with, so that its sliders answer at once.
+
+    ε = 0 is compiled too: positions then play no part, which makes another program.
+    """
+    choice = DynamicsChoice()
+    picture_of(choice)
+    picture_of(dataclasses.replace(choice, epsilon=0.0))
+    diagram_for(choice).advance()
+    Judgement(choice).advance()

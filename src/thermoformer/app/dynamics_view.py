@@ -9,14 +9,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._validation import fail, nonnegative_integer, nonnegative_number, one_of, positive_integer, real_array
+from .._validation import fail, nonnegative_integer, nonnegative_number, one_of, real_array
 from ..dynamics import Features, MeanField, Orbit, Regime, Window, orbit, power_spectrum, regime
-from ._turn import dynamics_turn
+from .links import LARGEST_SEED, set_field, whole_within
+from .work import compiled, dynamics_lock
 
 FEATURE_SETS, ROLES, CONTEXTS = ("paper", "random", "table"), ("o", "v", "q", "k"), (2, 4, 8, 16)
 # A table beyond these would compute for longer than a reader waits.
 MOST_FEATURES, MOST_COLUMNS, MOST_POSITIONAL_BITS, MOST_HEADS, LONGEST_TABLE = 6, 64, 4, 4, 20_000
 HIGHEST_BETA = 20.0
+POSITIONAL_COLUMNS = 2
 # Steps before the orbit that is kept, those kept, those that the quick look at exponents averages over, and how far it
 # looks for a return. Together they take a third of what a slider may.
 TRANSIENT, KEPT, QUICK_STEPS, LONGEST_PERIOD, SEGMENT = 20_000, 4_096, 16_000, 1_024, 1_024
@@ -33,10 +35,10 @@ class DynamicsChoice:
         table: the reader's own signs, as `features_from_table` takes them; read for "table" only.
         feature_count, bits, feature_seed: M, semantic bits and seed of random features, which have two positional bits.
         beta, gamma, epsilon: the parameters of the network.
-        context: L, one of `CONTEXTS`; positions repeat where the positional bits do not count so far.
-        role, component: the magnetisation that is looked at, m_o, m_v, m_q or m_k, and its component, from 1; with
-            several heads the components of v, q and k are counted head by head.
-        against: the component that the phase plane has upwards; 0 for the same one, one step later.
+        context: L, one of `CONTEXTS`; positions repeat beyond those that the positional bits can count.
+        role, component: the magnetisation that is shown, m_o, m_v, m_q or m_k, and its component, from 1; with several
+            heads the components of v, q and k are counted head by head.
+        against: the component on the vertical axis of the phase plane; 0 for the same one, one step later.
         start: seed of the window that the orbit begins from.
         between: lowest and highest β of the orbit diagram.
 
@@ -64,25 +66,24 @@ class DynamicsChoice:
     def __post_init__(self) -> None:
         one_of("features", self.features, FEATURE_SETS)
         one_of("role", self.role, ROLES)
-        for name, most in (("feature_count", MOST_FEATURES), ("bits", MOST_COLUMNS)):
-            if positive_integer(name, getattr(self, name)) > most:
-                raise fail(name, getattr(self, name), f"at most {most}")
-        for name in ("feature_seed", "start"):
-            if nonnegative_integer(name, getattr(self, name)) >= 2**32:
-                raise fail(name, getattr(self, name), "a number below 2^32")
+        for name, lowest, highest in (
+            ("feature_count", 1, MOST_FEATURES),
+            ("bits", 1, MOST_COLUMNS),
+            ("feature_seed", 0, LARGEST_SEED),
+            ("start", 0, LARGEST_SEED),
+        ):
+            whole_within(name, getattr(self, name), lowest, highest)
         for name in ("beta", "gamma", "epsilon"):
-            object.__setattr__(self, name, nonnegative_number(name, getattr(self, name)))
+            set_field(self, name, nonnegative_number(name, getattr(self, name)))
         if self.context not in CONTEXTS:
             raise fail("context", repr(self.context), "one of " + ", ".join(map(str, CONTEXTS)))
         ends = real_array("between", self.between, ("end",))
         if ends.shape != (2,) or not 0 <= ends[0] < ends[1] <= HIGHEST_BETA:
             raise fail("between", self.between, f"a lower and a higher β, from 0 to {HIGHEST_BETA:g}")
-        object.__setattr__(self, "between", (float(ends[0]), float(ends[1])))
+        set_field(self, "between", (float(ends[0]), float(ends[1])))
         model_of(self)  # the model has checks of its own
-        for name, lowest in (("component", 1), ("against", 0)):
-            number = nonnegative_integer(name, getattr(self, name))
-            if not lowest <= number <= self.components:
-                raise fail(name, number, f"a whole number from {lowest} to {self.components}")
+        whole_within("component", self.component, 1, self.components)
+        whole_within("against", self.against, 0, self.components)
 
     @classmethod
     def nearest(cls, **fields: Any) -> Self:
@@ -147,30 +148,14 @@ class DynamicsPicture:
         return self.series, self.values[:, self.choice.against - 1]
 
 
-def features_from_table(table: Any, positional_bits: int = 2) -> Features:
-    """Features from a reader's own signs, as text or as an array.
-
-    Text has one line per pattern: its role and its signs, semantic columns before a bar and positional bits after it;
-    see `Features.from_table`. It is never taken for the path of a file. An array has one row per pattern, those of o
-    first, then as many of v, q and k, and one column per bit, the positional ones last. Semantic columns share the
-    semantic bits equally.
-
-    Arguments:
-        table: the text, or ±1 [pattern, bit].
-        positional_bits: how many columns of an array are positional.
-
-    Example:
-        >>> features = features_from_table([[1, -1, 1], [-1, -1, 1], [1, 1, -1], [-1, 1, 1]], positional_bits=1)
-        >>> features.count, features.positional_bits
-        (1, 1)
-    """
-    text = table if isinstance(table, str) else table_text(table, positional_bits)
+def features_from_table(text: str) -> Features:
+    """Features from a reader's own signs, one line per pattern, as `Features.from_table` takes them; never a path."""
     if len(text) > LONGEST_TABLE:
         raise fail("table", f"{len(text)} characters", f"at most {LONGEST_TABLE}")
     lines = text.strip().splitlines()
     if len(lines) < len(ROLES):
         raise fail("table", f"{len(lines)} lines", "a line per pattern, at least one each of o, v, q and k")
-    features = Features.from_table(only_text(text))
+    features = Features.from_table(plain_lines(text))
     columns = 0 if features.fractions is None else len(features.fractions)
     for what, count, most in (
         ("features", features.count, MOST_FEATURES),
@@ -183,20 +168,22 @@ def features_from_table(table: Any, positional_bits: int = 2) -> Features:
     return features
 
 
-def only_text(table: str) -> str:
+def plain_lines(table: str) -> str:
     """The table with plain ends of lines: the library takes text without any for the path of a file."""
     return "\n".join([*table.strip().splitlines(), ""])
 
 
-def table_text(table: Any, positional_bits: int = 2) -> str:
-    """An array of signs as the text that a choice carries; arguments as in `features_from_table`.
+def table_text(table: Any) -> str:
+    """An array of signs ±1 [pattern, bit] as the text that a choice carries.
+
+    Patterns of o come first, then as many of v, q and k. The last two columns are positional.
 
     Example:
-        >>> print(table_text([[1, -1, 1], [-1, -1, 1], [1, 1, -1], [-1, 1, 1]], positional_bits=1))
-        o +-|+
-        v --|+
-        q ++|-
-        k -+|+
+        >>> print(table_text([[1, -1, 1], [-1, -1, 1], [1, 1, -1], [-1, 1, 1]]))
+        o +|-+
+        v -|-+
+        q +|+-
+        k -|++
     """
     signs = real_array("table", table, ("pattern", "bit"))
     if signs.size > LONGEST_TABLE:
@@ -206,16 +193,14 @@ def table_text(table: Any, positional_bits: int = 2) -> str:
         raise fail("table", f"{signs[wrong][0]:.6g} in row {row}, column {column}", "entries +1 and −1 only")
     if len(signs) % len(ROLES):
         raise fail("table", f"{len(signs)} rows", "a multiple of 4: as many patterns of o as of v, q and k")
-    semantic = signs.shape[1] - nonnegative_integer("positional_bits", positional_bits)
-    if semantic < 1:
-        raise fail("positional_bits", positional_bits, f"at most {signs.shape[1] - 1}: one column is semantic at least")
-    per_role = len(signs) // len(ROLES)
-    lines = []
-    for number, row in enumerate(signs):
-        line = "".join("+" if sign > 0 else "-" for sign in row)
-        bar = "|" if positional_bits else ""
-        lines.append(f"{ROLES[number // per_role]} {line[:semantic]}{bar}{line[semantic:]}")
-    return "\n".join(lines)
+    if signs.shape[1] <= POSITIONAL_COLUMNS:
+        raise fail(
+            "table", f"{signs.shape[1]} columns", f"{POSITIONAL_COLUMNS + 1} or more: the last two are positional"
+        )
+    roles = np.repeat(ROLES, len(signs) // len(ROLES))
+    rows = ["".join("+" if sign > 0 else "-" for sign in row) for row in signs]
+    lines = zip(roles, rows, strict=True)
+    return "\n".join(f"{role} {row[:-POSITIONAL_COLUMNS]}|{row[-POSITIONAL_COLUMNS:]}" for role, row in lines)
 
 
 def features_of(choice: DynamicsChoice) -> Features:
@@ -251,12 +236,8 @@ def start_of(choice: DynamicsChoice) -> Window:
     return model.window(np.random.default_rng(choice.start).uniform(-0.5, 0.5, shape))
 
 
-# Sizes whose programs are compiled.
-_compiled: set[tuple[int, ...]] = set()
-
-
 def compiles(choice: DynamicsChoice) -> bool:
-    """Whether the picture of a choice compiles a program of a new size first, which takes seconds.
+    """Whether the picture of a choice needs a program of a new size, which takes seconds to compile.
 
     Example:
         >>> choice = DynamicsChoice(beta=1.0)
@@ -264,7 +245,7 @@ def compiles(choice: DynamicsChoice) -> bool:
         >>> compiles(dataclasses.replace(choice, beta=1.1)), compiles(dataclasses.replace(choice, context=16))
         (False, True)
     """
-    return _sizes(choice) not in _compiled
+    return _sizes(choice) not in compiled
 
 
 def _sizes(choice: DynamicsChoice) -> tuple[int, ...]:
@@ -310,10 +291,10 @@ def computed_choice(choice: DynamicsChoice) -> DynamicsChoice:
 @lru_cache(maxsize=32)
 def _computed(choice: DynamicsChoice) -> tuple[Orbit, Regime]:
     model, start = model_of(choice), start_of(choice)
-    with dynamics_turn:
+    with dynamics_lock:
         path = orbit(model, start, steps=KEPT, transient=TRANSIENT)
     # Others may take a turn in between.
-    with dynamics_turn:
+    with dynamics_lock:
         verdict = regime(
             model,
             start,
@@ -322,7 +303,7 @@ def _computed(choice: DynamicsChoice) -> tuple[Orbit, Regime]:
             k=exponents_of(model),
             longest_period=LONGEST_PERIOD,
         )
-    _compiled.add(_sizes(choice))
+    compiled.add(_sizes(choice))
     return path, verdict
 
 
@@ -345,20 +326,3 @@ def confidence_of(verdict: Regime) -> str:
     if verdict.name == "undecided":
         return "open: a longer look may tell"
     return f"chaos for {verdict.steps:,} steps: it can still end later".replace(",", " ")
-
-
-def warm(choice: DynamicsChoice | None = None) -> None:
-    """Compiles what a choice needs, so that its sliders answer at once.
-
-    ε = 0 is compiled too: positions then play no part, which makes another program.
-
-    Arguments:
-        choice: `DynamicsChoice()` by default.
-    """
-    choice = choice or DynamicsChoice()
-    picture_of(choice)
-    picture_of(dataclasses.replace(choice, epsilon=0.0))
-    from .dynamics_steps import Judgement, diagram_for  # late: they stand on this file
-
-    diagram_for(choice).advance()
-    Judgement(choice).advance()

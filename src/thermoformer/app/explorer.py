@@ -1,4 +1,4 @@
-"""The explorer's page, a marimo notebook: cells join controls to what `learning_page` and `dynamics_page` draw."""
+"""The explorer's page, a marimo notebook: its cells call the views of `learning_page` and `dynamics_page`."""
 
 import marimo
 
@@ -9,31 +9,24 @@ app = marimo.App(width="full", app_title="thermoformer explorer")
 def _():
     import marimo as mo
 
-    from thermoformer.app import dynamics_page, learning_page, page
+    from thermoformer.app import page
+    from thermoformer.app.dynamics_page import DynamicsView
+    from thermoformer.app.learning_page import LearningView
 
-    return dynamics_page, learning_page, mo, page
+    return DynamicsView, LearningView, mo, page
 
 
 @app.cell
-def _(dynamics_page, learning_page, mo, page):
+def _(DynamicsView, LearningView, mo, page):
     opened = page.opening(mo.query_params())
-    learning_pace, pace = learning_page.Pace(), dynamics_page.Pace(beta=opened.dynamics.beta)
-    # Clicks in the diagram, which move the slider; one that followed its own value would stutter.
+    # Whether a view has work that ticks go on with, and clicks in the diagram, which move the slider of β.
+    waits, say_waits = mo.state({})
     clicks, say_clicks = mo.state(0)
-    # Whether there is work that ticks should go on with.
-    learning_waits, say_learning_waits = mo.state(False)
-    work_waits, say_work_waits = mo.state(True)
-    return (
-        clicks,
-        learning_pace,
-        learning_waits,
-        opened,
-        pace,
-        say_clicks,
-        say_learning_waits,
-        say_work_waits,
-        work_waits,
-    )
+    _told = mo.query_params(), lambda name, waits: say_waits(lambda known: {**known, name: waits})
+    learning = LearningView(opened.choices["Learning"], *_told)
+    dynamics = DynamicsView(opened.choices["Dynamics"], *_told, lambda: say_clicks(lambda count: count + 1))
+    learning_controls, dynamics_controls, span = learning.controls, dynamics.controls, dynamics.span
+    return clicks, dynamics, dynamics_controls, learning, learning_controls, opened, span, waits
 
 
 @app.cell
@@ -49,134 +42,64 @@ def _(opened, page, view):
 
 
 @app.cell
-def _(learning_page, opened):
-    learning_controls = learning_page.controls(opened.learning)
-    learning_upload = learning_page.upload()
-    learning_places = learning_page.cards_of_page()
-    return learning_controls, learning_places, learning_upload
-
-
-@app.cell
-def _(learning_controls, learning_page, learning_upload, mo, view):
-    mo.stop(view.value != "Learning")
-    mo.sidebar(learning_page.panel(learning_controls, learning_upload), width="20rem")
-    return
-
-
-@app.cell
-def _(clock, learning_controls, learning_pace, learning_page, learning_upload, mo, page, view):
-    learning = None
-    if view.value == "Learning":
-        _asked = learning_controls.value, learning_upload.value, learning_pace, mo.query_params()
-        if (_notice := learning_page.notice(*_asked)) is not None:
-            mo.output.replace(_notice)
-        learning = learning_page.answer(*_asked)
-    mo.vstack([learning.top, page.unseen(clock)]) if learning is not None else None
-    return (learning,)
-
-
-@app.cell
-def _(learning, learning_pace, learning_page, learning_places, mo, say_learning_waits):
-    if learning is not None:
-        _waited = learning_pace.waits
-        for _shown in learning_page.figures(learning, learning_pace, learning_places):
-            mo.output.replace(_shown)
-        # Only when it changes: the clock follows from this, and this cell from the clock.
-        if learning_pace.waits != _waited:
-            say_learning_waits(learning_pace.waits)
-    return
-
-
-@app.cell
-def _(dynamics_page, opened):
-    dynamics_controls = dynamics_page.controls(opened.dynamics)
-    dynamics_upload = dynamics_page.upload()
-    dynamics_places = dynamics_page.cards_of_page()
-    span, switches = dynamics_page.span(opened.dynamics), dynamics_page.switches()
-    return dynamics_controls, dynamics_places, dynamics_upload, span, switches
-
-
-@app.cell
-def _(clicks, dynamics_page, pace, span):
-    clicks()
-    beta = dynamics_page.beta_slider(span.value, pace)
-    return (beta,)
-
-
-@app.cell
-def _(clicks, dynamics_page, pace, say_clicks):
-    # A browser tells of a click in the same place again only where the figure is a new one.
-    clicks()
-    diagram_place = dynamics_page.diagram_card(pace, lambda: say_clicks(lambda count: count + 1))
-    return (diagram_place,)
-
-
-@app.cell
-def _(beta, dynamics_controls, dynamics_page, dynamics_upload, mo, span, switches, view):
-    mo.stop(view.value != "Dynamics")
-    mo.sidebar(dynamics_page.panel(dynamics_controls, span, beta, dynamics_upload, switches), width="20rem")
-    return
-
-
-@app.cell
-def _(beta, dynamics_controls, dynamics_page, dynamics_upload, mo, pace, say_work_waits, span, view):
-    dynamics = None
-    if view.value == "Dynamics":
-        _asked = dynamics_controls.value, span.value, beta.value, dynamics_upload.value
-        if (_notice := dynamics_page.notice(*_asked)) is not None:
-            mo.output.replace(_notice)
-        dynamics = dynamics_page.answer(*_asked, pace, mo.query_params())
-        # The clock goes until the diagram has its line at the new β.
-        if not pace.waits:
-            pace.waits = True
-            say_work_waits(True)
-    dynamics.top if dynamics is not None else None
-    return (dynamics,)
-
-
-@app.cell
-def _(dynamics, dynamics_page, dynamics_places):
-    dynamics_page.figures(dynamics, dynamics_places) if dynamics is not None else None
-    return
-
-
-@app.cell
-def _(learning_waits, mo, view, work_waits):
+def _(mo, page, view, waits):
     # A page that is closed or has nothing to do has no clock, and so nothing is computed for it.
-    _busy = {"Learning": learning_waits(), "Dynamics": work_waits()}
-    clock = mo.ui.refresh(default_interval="0.5s", options=["0.5s"]) if _busy[view.value] else None
+    clock = mo.ui.refresh(default_interval="0.5s", options=["0.5s"]) if waits().get(view.value) else None
+    page.unseen(clock)
     return (clock,)
 
 
 @app.cell
-def _(
-    clock,
-    diagram_place,
-    dynamics_controls,
-    dynamics_page,
-    dynamics_upload,
-    mo,
-    pace,
-    page,
-    say_work_waits,
-    span,
-    switches,
-    view,
-):
-    mo.stop(view.value != "Dynamics")
-    _picture, _waits = dynamics_page.diagram(
-        dynamics_controls.value,
-        span.value,
-        dynamics_upload.value,
-        switches.value,
-        pace,
-        clock.value if clock is not None else "",
-        diagram_place,
-    )
-    if _waits != pace.waits:
-        pace.waits = _waits
-        say_work_waits(_waits)
-    mo.vstack([_picture, page.unseen(clock)])
+def _(clicks, dynamics, span):
+    # Only clicks and the range move this slider from outside: one that followed its own value would stutter.
+    clicks(), span.value
+    beta = dynamics.beta_slider()
+    return (beta,)
+
+
+@app.cell
+def _(beta, dynamics, dynamics_controls, learning, learning_controls, mo, span, view):
+    learning_controls, dynamics_controls, span
+    mo.sidebar(learning.panel() if view.value == "Learning" else dynamics.panel(beta), width="20rem")
+    return
+
+
+@app.cell
+def _(clock, learning, learning_controls, mo, view):
+    clock
+    learning_shown = view.value == "Learning"
+    for _part in learning.answer(learning_controls.value) if learning_shown else ():
+        mo.output.replace(_part)
+    return (learning_shown,)
+
+
+@app.cell
+def _(learning, learning_shown, mo):
+    for _part in learning.figures() if learning_shown else ():
+        mo.output.replace(_part)
+    return
+
+
+@app.cell
+def _(beta, dynamics, dynamics_controls, mo, span, view):
+    span
+    dynamics_shown = view.value == "Dynamics"
+    dynamics.beta = beta.value
+    for _part in dynamics.answer(dynamics_controls.value) if dynamics_shown else ():
+        mo.output.replace(_part)
+    return (dynamics_shown,)
+
+
+@app.cell
+def _(dynamics, dynamics_shown, mo):
+    for _part in dynamics.figures() if dynamics_shown else ():
+        mo.output.replace(_part)
+    return
+
+
+@app.cell
+def _(clock, dynamics, dynamics_shown):
+    dynamics.diagram("" if clock is None else clock.value) if dynamics_shown else None
     return
 
 

@@ -6,15 +6,13 @@ import asyncio
 import hmac
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
-from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlencode, urlsplit
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 # What the page asks for. marimo can do more (export, read files of the notebook), which is not needed here.
 PAGES = ("/", "/health", "/ws", "/public-files-sw.js", "/favicon.ico", "/logo.png", "/manifest.json")
@@ -47,13 +45,13 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-HEADERS = (
-    (b"content-security-policy", POLICY.encode()),
-    (b"x-frame-options", b"DENY"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
 # The form sends the token as the printed link does; the answer is a redirect to an address without it.
 LOGIN = f"""<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>thermoformer explorer</title>
@@ -70,28 +68,27 @@ class Guard:
 
     Arguments:
         application: what is guarded, by the ASGI protocol.
-        hosts: what the header Host may say, as "127.0.0.1:8000"; none for anything, which only a token makes safe.
+        hosts: what the header Host may say, as "127.0.0.1:8000"; None for anything, which only a token makes safe.
         token: the secret that a browser must show once, for a session cookie; empty for no authentication.
 
     Example:
         >>> guard = Guard(print, hosts=["127.0.0.1:8000"])
-        >>> guard.refusal("http", "GET", "/", {"host": "127.0.0.1:8000"})
-        >>> guard.refusal("http", "GET", "/", {"host": "elsewhere.example"})
+        >>> guard.refusal("GET", "/", {"host": "127.0.0.1:8000"})
+        >>> guard.refusal("GET", "/", {"host": "elsewhere.example"})
         (421, "host: got 'elsewhere.example'; expected 127.0.0.1:8000")
     """
 
-    def __init__(self, application: Application, hosts: Iterable[str] | None, token: str = "") -> None:
+    def __init__(self, application: ASGIApp, hosts: Iterable[str] | None, token: str = "") -> None:
         self.application = application
         self.hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
         self.token = token
         self.session = secrets.token_hex(32)
         self.received = 0
 
-    def refusal(self, kind: str, method: str, path: str, headers: dict[str, str]) -> tuple[int, str] | None:
-        """Why a request is refused: a status and a sentence; none if it may pass.
+    def refusal(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        """Why a request is refused: a status and a sentence; None if it may pass.
 
         Arguments:
-            kind: "http" or "websocket".
             headers: by name in small letters.
         """
         host = headers.get("host", "").lower()
@@ -110,57 +107,42 @@ class Guard:
             return 413, f"content-length: got {length[:20]}; expected at most {LARGEST_BODY}"
         return None
 
-    def admitted(self, headers: dict[str, str], cookie: str) -> bool:
-        """Whether a request carries the session cookie; always true where there is no token.
-
-        Arguments:
-            headers: by name in small letters.
-            cookie: the cookie's name.
-        """
-        try:
-            found = SimpleCookie(headers.get("cookie", "")).get(cookie)
-        except CookieError:
-            found = None
-        return not self.token or (found is not None and _equal(found.value, self.session))
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or answers it with the refusal."""
         if scope["type"] == "lifespan":
             await self.application(scope, receive, send)
             return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        request = HTTPConnection(scope)
         method, path = scope.get("method", "GET"), scope["path"]
-        refused = self.refusal(scope["type"], method, path, headers)
+        refused = self.refusal(method, path, request.headers)
         # Cookies do not tell ports apart: each explorer has a name of its own.
         cookie = f"thermoformer_{(scope.get('server') or (None, 0))[1]}"
-        if refused is None and not self.admitted(headers, cookie):
+        if refused is None and self.token and not _equal(request.cookies.get(cookie, ""), self.session):
             refused = 401, "token: got none or a wrong one; expected the link that the command printed"
         if refused is None:
             await self._pass_on(scope, receive, send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008, "reason": refused[1][:100]})
-        elif refused[0] == 401 and path == "/" and method == "GET":
-            await self._log_in(scope, send, cookie)
         else:
-            await _answer(send, *refused)
+            front = refused[0] == 401 and path == "/" and method == "GET"
+            answer = self._log_in(request, cookie) if front else _refusal(*refused)
+            await answer(scope, receive, send)
 
-    async def _log_in(self, scope: Scope, send: Send, cookie: str) -> None:
+    def _log_in(self, request: HTTPConnection, cookie: str) -> Response:
         """Answers the page without a session: with a cookie if the address has the token, with a form otherwise."""
-        given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if not any(name == TOKEN and _equal(value, self.token) for name, value in given):
-            await _answer(send, 401, LOGIN, kind="text/html")
-            return
-        others = urlencode([pair for pair in given if pair[0] != TOKEN], quote_via=quote)
-        target = "/" + (f"?{others}" if others else "")
-        held = f"{cookie}={self.session}; HttpOnly; SameSite=Lax; Path=/"
-        await _answer(send, 303, "", (b"location", target.encode()), (b"set-cookie", held.encode()))
+        if not any(_equal(value, self.token) for value in request.query_params.getlist(TOKEN)):
+            return HTMLResponse(LOGIN, 401, HEADERS)
+        others = [pair for pair in request.query_params.multi_items() if pair[0] != TOKEN]
+        answer = RedirectResponse("/" + (f"?{urlencode(others)}" if others else ""), 303, HEADERS)
+        answer.set_cookie(cookie, self.session, httponly=True, samesite="lax")
+        return answer
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Lets the application answer, within the limits of size; an error there is one line in the terminal."""
         size, started, left, refused = 0, False, False, None
 
-        async def hear() -> MutableMapping[str, Any]:
+        async def hear() -> Message:
             nonlocal size, left, refused
             message = await receive()
             # A body sent in pieces without its length is counted as it comes.
@@ -175,17 +157,19 @@ class Guard:
             left = left or message["type"] in ("http.disconnect", "websocket.disconnect")
             return message
 
-        async def say(message: MutableMapping[str, Any]) -> None:
+        async def say(message: Message) -> None:
             nonlocal started, left
             if refused is not None:
                 return
             started = True
             if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
                 # marimo lets pages of this machine's other ports read its answers; not here.
-                kept = [pair for pair in message.get("headers", ()) if not pair[0].startswith(b"access-control-")]
+                for name in [name for name in headers if name.startswith("access-control-")]:
+                    del headers[name]
+                headers.update(HEADERS)
                 # marimo answers malformed values with 500; the fault is the request's.
-                status = 400 if message["status"] == 500 else message["status"]
-                message = {**message, "status": status, "headers": [*kept, *HEADERS]}
+                message["status"] = 400 if message["status"] == 500 else message["status"]
             try:
                 await send(message)
             except OSError:
@@ -206,7 +190,11 @@ class Guard:
         finally:
             self.received -= size
         if refused is not None and not started and scope["type"] == "http":
-            await _answer(send, *refused)
+            await _refusal(*refused)(scope, receive, send)
+
+
+def _refusal(status: int, sentence: str) -> Response:
+    return PlainTextResponse(sentence + "\n", status, HEADERS)
 
 
 def _equal(one: str, other: str) -> bool:
@@ -225,12 +213,3 @@ def _same(origin: str, host: str) -> bool:
 def _shown(path: str) -> bool:
     single = path.count("/") == 1 and path.endswith((".png", ".ico", ".svg", ".json"))
     return path in PAGES or single or (path.startswith(FOLDERS) and ".." not in path)
-
-
-async def _answer(
-    send: Send, status: int, sentence: str, *headers: tuple[bytes, bytes], kind: str = "text/plain"
-) -> None:
-    body = (sentence + "\n").encode()
-    about = [(b"content-type", f"{kind}; charset=utf-8".encode()), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": [*about, *headers, *HEADERS]})
-    await send({"type": "http.response.body", "body": body})

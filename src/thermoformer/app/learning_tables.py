@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._learning_numbers import LearningPicture
+from .learning_view import LearningPicture
 
 
 def accuracy_table(picture: LearningPicture) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Choices as links: what a page shows is in its address, and an address from anywhere is read with care."""
+"""Choices as links: the address of the page holds what it shows, and any address can be read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from .._validation import fail
+from .._validation import fail, nonnegative_integer, real_array
 
 Choice = TypeVar("Choice")
-# Longer than any honest value: a table of signs is the longest.
+# Longer than any valid value: a table of signs is the longest.
 LONGEST = 30_000
+LARGEST_SEED = 2**32 - 1
 
 
 def to_link(choice: Any) -> dict[str, str]:
-    """The fields of a choice as text, by name; those that are as by default are left out.
+    """The fields of a choice as text, by name, without those at their default.
 
     Arguments:
         choice: a frozen dataclass of numbers, words and tuples of them, with defaults.
@@ -28,16 +29,15 @@ def to_link(choice: Any) -> dict[str, str]:
         >>> to_link(Some(width=20.0)), to_link(Some())
         ({'width': '20.0'}, {})
     """
-    given = {field.name: getattr(choice, field.name) for field in fields(choice)}
-    usual = type(choice)()
-    return {name: _text(value) for name, value in given.items() if value != getattr(usual, name)}
+    default = type(choice)()
+    return {name: _text(value) for name, value in vars(choice).items() if value != getattr(default, name)}
 
 
-def from_link(usual: Choice, given: Mapping[str, Any]) -> tuple[Choice, list[str]]:
-    """A choice from text by name, and a sentence for each value that could not be taken; there the usual one stays.
+def from_link(default: Choice, given: Mapping[str, Any]) -> tuple[Choice, list[str]]:
+    """A choice from text by name, and a sentence for each value that is not valid; the default stays there.
 
     Arguments:
-        usual: the choice where the address says nothing.
+        default: the choice if the address says nothing.
         given: text by name, as in the address; names that the choice does not have are ignored.
 
     Example:
@@ -50,55 +50,73 @@ def from_link(usual: Choice, given: Mapping[str, Any]) -> tuple[Choice, list[str
     """
     problems: list[str] = []
     read: dict[str, Any] = {}
-    for field in fields(usual):  # pyright: ignore[reportArgumentType]
-        if field.name in given:
-            stays = getattr(usual, field.name)
-            try:
-                read[field.name] = _value(field.name, given[field.name], stays)
-            except ValueError as error:
-                problems.append(f"{error}; {_text(stays)} is taken")
-    # Values may need each other, so they are tried together, without those that an error names.
+    made: Any = default
+
+    def refuse(name: str, error: ValueError) -> None:
+        problems.append(f"{error}; {_text(getattr(default, name))} is taken")
+
+    for name in [field.name for field in fields(made) if field.name in given]:
+        try:
+            read[name] = _value(name, given[name], getattr(default, name))
+        except ValueError as error:
+            refuse(name, error)
+    # Values may depend on each other: they are tried together, without those that an error names.
     while True:
         try:
-            return replace(usual, **read), problems  # pyright: ignore[reportArgumentType]
+            return replace(made, **read), problems
         except ValueError as error:
-            guilty = getattr(error, "argument", None)
-            if guilty not in read:
+            name = getattr(error, "argument", None)
+            if name not in read:
                 break
-            problems.append(f"{error}; {_text(getattr(usual, guilty))} is taken")
-            del read[guilty]
-    # A usual value may not fit what the address asks for; some choices know what is nearest.
-    if (nearest := getattr(usual, "nearest", None)) is not None:
+            refuse(name, error)
+            del read[name]
+    # A default may not fit what the address asks for; some choices know the nearest one that does.
+    if (nearest := getattr(made, "nearest", None)) is not None:
         try:
-            return nearest(**vars(usual) | read), problems
+            return nearest(**vars(made) | read), problems
         except ValueError:
             pass
-    # Where none is named that the address has, each is tried alone.
     for name, value in read.items():
         try:
-            usual = replace(usual, **{name: value})  # pyright: ignore[reportArgumentType]
+            made = replace(made, **{name: value})
         except ValueError as error:
-            problems.append(f"{error}; {_text(getattr(usual, name))} is taken")
-    return usual, problems
+            refuse(name, error)
+    return made, problems
+
+
+def set_field(choice: Any, name: str, value: Any) -> None:
+    """Sets a checked field of a frozen record that is being made: equal choices then have equal links."""
+    object.__setattr__(choice, name, value)
+
+
+def within(name: str, value: Any, low: float, high: float) -> float:
+    """A number between two others."""
+    number = float(real_array(name, value, ()))
+    if not low <= number <= high:
+        raise fail(name, f"{number:g}", f"a number from {low:g} to {high:g}")
+    return number
+
+
+def whole_within(name: str, value: Any, low: int, high: int) -> int:
+    """A whole number between two others."""
+    number = nonnegative_integer(name, value)
+    if not low <= number <= high:
+        raise fail(name, number, f"a whole number from {low} to {high}")
+    return number
 
 
 def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(_text(entry) for entry in value)
-    return str(int(value)) if isinstance(value, bool) else str(value)
+    return str(value)
 
 
 def _value(name: str, text: Any, like: Any) -> Any:
-    """Text as a value of the kind that stands there now."""
+    """Text as a value of the type of another."""
     if not isinstance(text, str) or len(text) > LONGEST:
         raise fail(name, "several values" if isinstance(text, list) else "too long a text", "one short value")
     if isinstance(like, tuple):
-        entries = text.split(",") if text else []
-        return tuple(_value(name, entry, like[0]) for entry in entries)
-    if isinstance(like, bool):
-        if text not in ("0", "1"):
-            raise fail(name, repr(text), "0 or 1")
-        return text == "1"
+        return tuple(_value(name, entry, like[0]) for entry in (text.split(",") if text else []))
     if isinstance(like, int | float):
         try:
             return type(like)(text)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
-import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +10,7 @@ from typing import Any
 
 import marimo as mo
 import numpy as np
-import plotly.graph_objects as go
+import pandas as pd
 from pygments import highlight
 from pygments.formatters.html import HtmlFormatter
 from pygments.lexers.python import PythonLexer
@@ -24,12 +20,8 @@ from .dynamics_view import DynamicsChoice
 from .learning_view import LearningChoice
 from .links import from_link, to_link
 
-VIEWS = ("Learning", "Dynamics")
-# Names of a view's choice in the address begin with the view's.
-_PREFIXES = {"Learning": "learning.", "Dynamics": "dynamics."}
-
-# Where marimo's element of a figure has the figure.
-_FIGURE = re.compile("data-figure='[^']*'")
+# What a reader chooses in each view.
+VIEWS = {"Learning": LearningChoice, "Dynamics": DynamicsChoice}
 
 STYLE = """<style>
 .tf-title { font-size: 1.5rem; font-weight: 650; margin: 0; letter-spacing: -0.01em; }
@@ -44,8 +36,11 @@ STYLE = """<style>
 .tf-row { display: flex; flex-wrap: wrap; gap: 0.3rem; align-items: center; }
 .tf-row > span { flex: 0 0 100%; color: #444; }
 .tf-cards { display: grid; gap: 0.5rem; grid-template-columns: repeat(auto-fit, minmax(min(17rem, 100%), 1fr)); }
-.tf-card { min-width: 0; display: flex; flex-direction: column; justify-content: flex-end; }
+.tf-card { position: relative; min-width: 0; display: flex; flex-direction: column; justify-content: flex-end; }
 .tf-drawing { width: 100%; height: auto; margin: auto; flex: none; }
+.tf-picker { position: absolute; top: 0; bottom: 2rem; overflow: hidden; opacity: 0; display: grid; }
+/* marimo's slider is one line high. */
+.tf-picker marimo-slider { align-self: center; transform: scaleY(40); }
 .tf-saved { display: flex; justify-content: flex-end; gap: 0.3rem; }
 .tf-code { border-bottom: 1px solid #E3E3E3; padding: 0.4rem 0; }
 .tf-code > summary { color: #666; cursor: pointer; }
@@ -61,14 +56,12 @@ class Opening:
 
     Fields:
         view: "Learning" or "Dynamics".
-        learning: the choice of that view.
-        dynamics: the choice of that view.
-        problems: a sentence for each value of the address that could not be taken.
+        choices: of every view, by name.
+        problems: a sentence for each value of the address that is not valid.
     """
 
     view: str
-    learning: LearningChoice
-    dynamics: DynamicsChoice
+    choices: dict[str, Any]
     problems: tuple[str, ...]
 
 
@@ -76,44 +69,49 @@ def opening(address: Mapping[str, Any]) -> Opening:
     """Reads an address.
 
     Arguments:
-        address: text by name, what stands behind the question mark.
+        address: text by name, from behind the question mark.
 
     Example:
         >>> found = opening({"view": "Dynamics", "dynamics.beta": "1.28", "learning.width": "wide"})
-        >>> found.view, found.dynamics.beta, found.problems
+        >>> found.view, found.choices["Dynamics"].beta, found.problems
         ('Dynamics', 1.28, ("width: got 'wide'; expected a whole number; 10 is taken",))
     """
     choices, problems = {}, []
-    for view, usual in (("Learning", LearningChoice()), ("Dynamics", DynamicsChoice())):
-        given = {name.removeprefix(_PREFIXES[view]): text for name, text in _starting(address, _PREFIXES[view])}
-        choices[view], found = from_link(usual, given)
+    for view, default in VIEWS.items():
+        given = {name.removeprefix(_prefix(view)): address[name] for name in _names(address, view)}
+        choices[view], found = from_link(default(), given)
         problems += found
-    view = address.get("view", VIEWS[0])
+    view, first = address.get("view", "Learning"), "Learning"
     if view not in VIEWS:
-        problems.append(f"view: got {str(view)[:20]!r}; expected Learning or Dynamics; {VIEWS[0]} is taken")
-        view = VIEWS[0]
-    return Opening(view, choices["Learning"], choices["Dynamics"], tuple(problems))
+        problems.append(f"view: got {str(view)[:20]!r}; expected Learning or Dynamics; {first} is taken")
+        view = first
+    return Opening(view, choices, tuple(problems))
 
 
 def write_link(address: Any, view: str, choice: Any) -> None:
-    """Puts a view and its choice into the address, so that a reload or a copy of it comes back to the same picture.
+    """Writes a view and its choice into the address, so that a reload or a copy of it comes back to the same picture.
 
     Arguments:
         address: marimo's query parameters.
         view: whose choice it is.
         choice: what is shown.
     """
-    prefix = _PREFIXES[view]
-    wanted = {prefix + name: text for name, text in to_link(choice).items()} | {"view": view}
-    for name in [name for name, _ in _starting(address, prefix) if name not in wanted]:
-        address.remove(name)
+    wanted = {_prefix(view) + name: text for name, text in to_link(choice).items()} | {"view": view}
+    for name in _names(address, view):
+        if name not in wanted:
+            address.remove(name)
     for name, text in wanted.items():
         if address.get(name) != text:
             address.set(name, text)
 
 
-def _starting(address: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
-    return [(name, address[name]) for name in address if name.startswith(prefix)]
+def _prefix(view: str) -> str:
+    """What names of a view's choice begin with in the address."""
+    return f"{view.lower()}."
+
+
+def _names(address: Mapping[str, Any], view: str) -> list[str]:
+    return [name for name in address if name.startswith(_prefix(view))]
 
 
 def heading(view: Any, problems: Iterable[str]) -> mo.Html:
@@ -161,17 +159,16 @@ def numbers(pairs: Iterable[tuple[str, str]], called: str = "numbers") -> mo.Htm
     return mo.Html(f'<div class="tf-numbers" data-testid="{called}">{cells}</div>')
 
 
-def progress(name: str, fraction: float, words: str) -> mo.Html:
-    """A bar and what it says; full ones stay, so that the page does not jump."""
-    bar = f'<progress value="{fraction:.3f}" max="1" aria-label="{html.escape(name)}"></progress>'
+def progress(name: str, fraction: float | None, words: str) -> mo.Html:
+    """A bar with words. A full one stays, so that the page does not jump; without a fraction the bar moves."""
+    value = "" if fraction is None else f'value="{fraction:.3f}" max="1" '
+    bar = f'<progress {value}aria-label="{html.escape(name)}"></progress>'
     return mo.Html(f'<div class="tf-progress" data-testid="{html.escape(name)}">{bar}{html.escape(words)}</div>')
 
 
 def compiling() -> mo.Html:
-    """What stands in place of numbers while a program for them is compiled; nobody knows how far that is."""
-    bar = '<progress aria-label="compiling"></progress>'
-    words = "compiling a program for these sizes: some seconds, once"
-    return mo.Html(f'<div class="tf-progress" data-testid="compiling">{bar}{words}</div>')
+    """What stands in place of numbers while their program is compiled."""
+    return progress("compiling", None, "compiling a program for these sizes: some seconds, once")
 
 
 def unseen(element: Any) -> mo.Html:
@@ -184,115 +181,62 @@ def nothing() -> mo.Html:
     return mo.Html("<div></div>")
 
 
-class Card(ABC):
-    """A figure's place on the page, with what saves it: the picture, and the numbers behind it.
+class Card:
+    """A drawing's place on the page, with what saves it: the drawing, and the numbers behind it.
 
-    It is made once for a page, in a cell that does not run again: a browser then draws what changes in the figure, and
-    nothing around it.
+    It is made once for a page, in a cell that does not run again, so that its links stay.
 
     Arguments:
         name: of the files.
-        ending: of the file with the picture.
-        kind: what a browser takes that file for.
 
     Fields:
-        shown: the figure as the page has it; empty before the first.
+        shown: the drawing on the page; empty before the first.
         table: columns by name, asked for when they are saved.
     """
 
-    def __init__(self, name: str, ending: str, kind: str) -> None:
+    def __init__(self, name: str) -> None:
         self.shown = ""
         self.table: Callable[[], Mapping[str, np.ndarray]] = dict
         saved = [
             mo.download(lambda: csv_of(self.table()), f"{name}.csv", "text/csv", label="data"),
-            mo.download(self.file, f"{name}.{ending}", kind, label="picture"),
+            mo.download(self.file, f"{name}.svg", "image/svg+xml", label="picture"),
         ]
         self._saved = saved, "".join(element.text for element in saved)
 
-    @abstractmethod
-    def file(self) -> bytes:
-        """The picture as a file."""
-
-    def html(self) -> mo.Html:
-        """The card as it was shown last."""
-        return mo.Html(f'<div class="tf-card">{self.shown}<div class="tf-saved">{self._saved[1]}</div></div>')
-
-
-class DrawnCard(Card):
-    """The card of a drawing, which is saved as it is."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, "svg", "image/svg+xml")
-
-    def draw(self, drawing: str, table: Callable[[], Mapping[str, np.ndarray]]) -> mo.Html:
+    def draw(self, drawing: str, table: Callable[[], Mapping[str, np.ndarray]], over: str = "") -> mo.Html:
         """The card with another drawing.
 
         Arguments:
             drawing: of `drawings.drawing`.
             table: the columns behind it, by name.
+            over: an element that lies over the drawing, as HTML.
         """
         self.shown, self.table = drawing, table
-        return self.html()
+        return self.html(over)
+
+    def html(self, over: str = "") -> mo.Html:
+        """The card as it was shown last."""
+        return mo.Html(f'<div class="tf-card">{self.shown}{over}<div class="tf-saved">{self._saved[1]}</div></div>')
 
     def file(self) -> bytes:
-        """The drawing as it stands on the page."""
+        """The drawing as a file of its own."""
         return file_of(self.shown)
 
 
-class PlottedCard(Card):
-    """The card of a figure of Plotly, which is saved as a page of its own.
+def picker(element: Any, sides: tuple[float, float]) -> str:
+    """A slider that lies unseen over a drawing, so that a click there moves it.
 
     Arguments:
-        click: called with the point that was clicked, by axis.
+        element: the slider, without a label.
+        sides: where it begins and ends, as shares of the width of the drawing.
     """
-
-    def __init__(self, name: str, click: Callable[[Any], None] | None = None) -> None:
-        super().__init__(name, "html", "text/html")
-        self._name, self._figure = name, go.Figure()
-
-        def told(points: Any) -> None:
-            if points and click is not None:
-                click(points[0])
-
-        self._told = told
-        self._place = mo.ui.plotly(go.Figure(), config=_config(name), on_change=told)
-
-    def plot(self, figure: go.Figure, table: Callable[[], Mapping[str, np.ndarray]]) -> mo.Html:
-        """The card with another figure.
-
-        Arguments:
-            figure: what is shown, and saved.
-            table: as in `DrawnCard.draw`.
-        """
-        # The element stays the one that it is; a new one would be drawn three times.
-        shown, found = _FIGURE.subn(lambda _: f"data-figure='{_attribute(figure)}'", self._place.text)
-        if found:
-            # What a drawn box of the figure holds is looked up here.
-            self._place._figure = figure
-        else:
-            # A marimo that writes its elements in another way.
-            self._place = mo.ui.plotly(figure, config=_config(self._name), on_change=self._told)
-            shown = self._place.text
-        # A figure that a page changes its size under may lose its height, and others would stand on it.
-        height = getattr(figure.layout, "height", None) or 450
-        self.shown = f'<div style="min-height:{height}px">{shown}</div>'
-        self._figure, self.table = figure, table
-        return self.html()
-
-    def file(self) -> bytes:
-        """A page that needs nothing else."""
-        return page_of(self._figure, self._name)
+    place = f"left:{100 * sides[0]:.3f}%;right:{100 * (1 - sides[1]):.3f}%"
+    return f'<div class="tf-picker" style="{place}">{element.text}</div>'
 
 
 def cards(shown: Iterable[mo.Html]) -> mo.Html:
     """Cards beside each other, or one below the other where the screen is narrow."""
     return mo.Html(f'<div class="tf-cards">{"".join(one.text for one in shown)}</div>')
-
-
-def _attribute(figure: go.Figure) -> str:
-    """A figure as the text of an attribute, without what marimo would take for the end of a tag or for a formula."""
-    text = str(figure.to_json()).replace(">", "\\u003e").replace("<", "\\u003c")
-    return html.escape(text).replace("\\", "&#92;").replace("$", "&#36;")
 
 
 def csv_of(columns: Mapping[str, np.ndarray]) -> bytes:
@@ -302,16 +246,7 @@ def csv_of(columns: Mapping[str, np.ndarray]) -> bytes:
         >>> csv_of({"width": np.array([1.0, 2.5]), "name": np.array(["a", "b"])}).decode().split()
         ['width,name', '1.0,a', '2.5,b']
     """
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True))
-    return stream.getvalue().encode()
-
-
-def page_of(figure: go.Figure, name: str) -> bytes:
-    """A figure as a page that needs nothing else, its script included."""
-    return figure.to_html(include_plotlyjs=True, full_html=True, config=_config(name)).encode()
+    return pd.DataFrame(columns).to_csv(index=False).encode()
 
 
 def code(lines: str) -> mo.Html:
@@ -326,15 +261,3 @@ def code(lines: str) -> mo.Html:
 def _highlighted(line: str) -> str:
     """One line in colours; most are the same from one move to the next."""
     return highlight(line, PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True))
-
-
-def _config(name: str) -> dict[str, Any]:
-    drawn = {"format": "png", "filename": name, "scale": 3}
-    return {
-        "displaylogo": False,
-        "responsive": True,
-        "toImageButtonOptions": drawn,
-        "scrollZoom": False,
-        # As many as fit beside a legend: where there is no pointer to hover they are always there.
-        "modeBarButtons": [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
-    }

@@ -10,16 +10,16 @@ import socket
 import threading
 import time
 import webbrowser
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
 
 from .._validation import fail, nonnegative_integer
-from ._parsing import one_tree_at_a_time
-from .guard import Application, Guard, Receive, Scope, Send
-from .scripts import HEAD
+from .syntax_lock import one_tree_at_a_time
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 NOTEBOOK = Path(__file__).with_name("explorer.py")
 # A closed page is forgotten after so many seconds; a reload begins anew from its link.
@@ -35,7 +35,7 @@ _PATHS = re.compile(
     rb'(?:(?<="filename": ")|(?<="cwd": ")|(?<="documentUri": ")|(?<="rootUri": ")|(?<=notebookId = "))'
     rb'(?:[^"\\]|\\.)*(?:/|%2F)|(?<=<marimo-filename hidden>)[^<]*/'
 )
-_MISSING = "the explorer needs marimo, plotly, uvicorn and threadpoolctl: pip install 'thermoformer[app]'"
+_MISSING = "the explorer needs marimo, uvicorn and threadpoolctl: pip install 'thermoformer[app]'"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Place:
         """
         # A browser cannot open the address that stands for all of them.
         shown = LOOPBACK if self.host == "0.0.0.0" else f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{shown}:{port}/" + (f"?access_token={quote(self.token)}" if self.token else "")
+        return f"http://{shown}:{port}/" + (f"?access_token={self.token}" if self.token else "")
 
     def hosts(self, port: int) -> list[str] | None:
         """What the header Host may say; anything where a network listens, as its names are not known here."""
@@ -125,6 +125,7 @@ def explore(place: Place | None = None, *, browser: bool = True, started: Callab
         raise ModuleNotFoundError(_MISSING) from error
     pages = _application()
     from .connections import Connection
+    from .guard import Guard
 
     listening = _listening(place)
     port = listening.getsockname()[1]
@@ -172,7 +173,7 @@ def _listening(place: Place) -> socket.socket:
     return listening
 
 
-def _application() -> Application:
+def _application() -> ASGIApp:
     try:
         import marimo
 
@@ -181,7 +182,7 @@ def _application() -> Application:
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(_MISSING) from error
     # The code of the page stays here: the page itself shows the lines that matter. The guard asks for the token.
-    pages = marimo.create_asgi_app(quiet=True, include_code=False, session_ttl=FORGOTTEN, html_head=HEAD)
+    pages = marimo.create_asgi_app(quiet=True, include_code=False, session_ttl=FORGOTTEN)
     built: Any = pages.with_app(path="/", root=str(NOTEBOOK)).build()
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -201,26 +202,25 @@ def _application() -> Application:
 
 def _without_paths(send: Send) -> Send:
     """Removes folders of this machine from HTML answers."""
-    start: MutableMapping[str, Any] | None = None
+    from starlette.datastructures import Headers, MutableHeaders
+
+    start: Message | None = None
     page = b""
 
-    async def sent(message: MutableMapping[str, Any]) -> None:
+    async def sent(message: Message) -> None:
         nonlocal start, page
-        if message["type"] == "http.response.start" and any(
-            name == b"content-type" and value.startswith(b"text/html") for name, value in message["headers"]
-        ):
+        begins = message["type"] == "http.response.start"
+        if begins and Headers(scope=message).get("content-type", "").startswith("text/html"):
             start = message
         elif start is None:
             await send(message)
         else:
             page += message.get("body", b"")
-            if message.get("more_body"):
-                return
-            cleaned = _PATHS.sub(b"", page)
-            length = (b"content-length", str(len(cleaned)).encode())
-            kept = [pair for pair in start["headers"] if pair[0] != b"content-length"]
-            await send({**start, "headers": [*kept, length]})
-            await send({"type": "http.response.body", "body": cleaned})
+            if not message.get("more_body"):
+                page = _PATHS.sub(b"", page)
+                MutableHeaders(scope=start)["content-length"] = str(len(page))
+                await send(start)
+                await send({"type": "http.response.body", "body": page})
 
     return sent
 
@@ -239,7 +239,7 @@ def _when_up(server: Any, link: str, browser: bool, started: Callable[[str], Any
 
 def _warm() -> None:
     """Compiles what both views open with, while the reader still reads."""
-    from . import dynamics_view, learning_view
+    from . import dynamics_steps, learning_view
 
-    learning_view.warm()
-    dynamics_view.warm()
+    learning_view.picture_of(learning_view.LearningChoice())
+    dynamics_steps.warm()

@@ -122,12 +122,8 @@ def _unpacked(content: bytes) -> dict[str, np.ndarray]:
 
 
 def _table(content: bytes) -> tuple[list[str] | None, np.ndarray]:
-    """The header of a csv file, where its first row is not numbers, and its numbers."""
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise fail("file", f"bytes that are no text (at {error.start})", "a csv file in UTF-8") from error
-    lines = _rows(text)
+    """The header of a csv file, if its first row is not numbers, and its numbers."""
+    lines = _rows(content)
     if not lines:
         raise fail("file", "no rows", "at least one")
     header = None
@@ -150,16 +146,18 @@ def _table(content: bytes) -> tuple[list[str] | None, np.ndarray]:
     return header, numbers
 
 
-def _rows(text: str) -> list[list[str]]:
+def _rows(content: bytes) -> list[list[str]]:
     """Rows that are not empty, as long as there are not too many cells in them."""
     lines, cells = [], 0
     try:
-        for row in csv.reader(io.StringIO(text), strict=True):
+        for row in csv.reader(io.StringIO(content.decode("utf-8-sig")), strict=True):
             if any(cell.strip() for cell in row):
                 lines.append(row)
                 cells += len(row)
             if cells > MOST_CELLS:
                 raise fail("file", f"more than {MOST_CELLS} values", "fewer")
+    except UnicodeDecodeError as error:
+        raise fail("file", f"bytes that are no text (at {error.start})", "a csv file in UTF-8") from error
     except csv.Error as error:
         raise fail("file", f"a row that is not csv ({error})", "values separated by commas") from error
     return lines

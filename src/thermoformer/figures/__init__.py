@@ -4,21 +4,20 @@ Every function takes ``ax=None`` and returns the Axes it drew on. Without an Axe
 as ``axes.figure``; pyplot is never touched, so nothing has to be closed. `save` writes a figure as PNG and SVG.
 """
 
-from .accuracy import accuracy_against_width
 from .alignment import label_overlap
 from .comparison import comparison_panels
 from .convergence import convergence
 from .diagrams import REGIME_COLOURS, hysteresis, orbit_diagram_panels, phase_diagram_image
 from .finite_size import finite_size_scaling
 from .groups import grouped_points
-from .heads import head_pruning_curves, head_score_map
+from .heads import head_score_map
 from .matrices import kernel_image, order_parameter_matrix
 from .orbits import autocorrelation_curve, orbit_series, phase_plane, power_spectrum_curve
 from .paths import path_graph
-from .pruning import pruning_curves, score_against_drop
+from .pruning import head_pruning_curves, pruning_curves, score_against_drop
 from .style import PALETTE, figure_grid, save, styled
 from .sweeps import sweep_results
-from .widths import curves_against_width
+from .widths import accuracy_against_width, curves_against_width
 
 __all__ = [
     "PALETTE",

@@ -10,7 +10,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from .._validation import fail
-from .convergence import approach_label, approach_styles
+from .convergence import approach_label, approach_looks
+from .display import Axis, Curve, Display, Level, Mark
 from .style import PALETTE, figure_grid, styled
 
 # More entries of U than this do not fit beside each other: the largest are drawn.
@@ -45,20 +46,22 @@ def comparison_panels(dataset: xr.Dataset, axes: Sequence[Axes] | np.ndarray | N
     panels = figure_grid(1, 3, size=(4.6, 4.4))[1][0] if axes is None else np.asarray(axes)
     if panels.shape != (3,):
         raise fail("axes", f"shape {panels.shape}", "three Axes")
-    styles = approach_styles(names)
+    looks = approach_looks(names)
     deviation = dataset.variance.clip(min=0) ** 0.5
     for ax, values, what in zip(panels, (dataset["mean"], deviation), ("mean", "standard deviation"), strict=False):
         truth = values.sel(approach=reference).values.ravel()
+        marks: list[Mark] = []
         # Sampled networks scatter most and come first, so that they hide nothing.
         for name in sorted(names, key=lambda name: name != "sampled"):
             if name != reference:
                 ours = values.sel(approach=name).values.ravel()
-                ax.plot(truth, ours, linestyle="none", markersize=3, markeredgewidth=0, alpha=0.7, **styles[name])
+                marks.append(Curve(truth, ours, line=0, size=3, opacity=0.7, **looks[name]))
         ends = [truth.min(), truth.max()]
-        ax.plot(ends, ends, color=PALETTE["black"], linewidth=1, zorder=0)
-        ax.set_xlabel(f"{what}, {approach_label(reference)}")
-        ax.set_ylabel(f"{what} of each approach")
-    _entries(dataset, panels[2], names, styles)
+        marks.append(Curve(ends, ends, PALETTE["black"], line=1, order=-1))
+        Display(marks, Axis(f"{what}, {approach_label(reference)}"), Axis(f"{what} of each approach")).plot(ax)
+    entries, rest = _entries(dataset, names, looks)
+    entries.plot(panels[2]).tick_params(axis="x", length=0)
+    panels[2].set_title(rest, fontsize=10)
     handles, labels = panels[2].get_legend_handles_labels()
     if axes is None:
         panels[0].figure.legend(handles, labels, loc="outside lower center", ncols=len(names), fontsize=11)
@@ -67,38 +70,27 @@ def comparison_panels(dataset: xr.Dataset, axes: Sequence[Axes] | np.ndarray | N
     return panels
 
 
-def _entries(dataset: xr.Dataset, ax: Axes, names: list[str], styles: dict[str, dict[str, Any]]) -> None:
-    """Entries of U on and above the diagonal, approaches beside each other."""
+def _entries(dataset: xr.Dataset, names: list[str], looks: dict[str, dict[str, Any]]) -> tuple[Display, str]:
+    """Entries of U on and above the diagonal, approaches beside each other; and a title where some are left out."""
     reference = dataset.order_parameter.sel(approach=dataset.attrs["reference"]).values
     rows, columns = np.triu_indices(len(reference))
-    chosen = np.arange(len(rows))
+    chosen, title = np.arange(len(rows)), ""
     if len(rows) > _MOST_ENTRIES:
         chosen = np.sort(np.argsort(-np.abs(reference[rows, columns]), kind="stable")[:_MOST_ENTRIES])
-        ax.set_title(f"the {_MOST_ENTRIES} largest of {len(rows)} entries", fontsize=10)
+        title = f"the {_MOST_ENTRIES} largest of {len(rows)} entries"
     rows, columns = rows[chosen], columns[chosen]
     places = np.arange(len(chosen))
+    marks: list[Mark] = [Level(0, PALETTE["grey"], line=0.8, order=-1)]
+    marks += [Level(place + 0.5, "#DADADA", line=0.6, upright=True, order=-1) for place in places[:-1]]
     for index, name in enumerate(names):
         shift = 0.7 * ((index + 0.5) / len(names) - 0.5)
         own = dataset.sel(approach=name)
-        ax.errorbar(
-            places + shift,
-            own.order_parameter.values[rows, columns],
-            own.order_parameter_error.values[rows, columns],
-            linestyle="none",
-            markersize=5,
-            capsize=2,
-            elinewidth=1,
-            label=approach_label(name),
-            **styles[name],
-        )
-    ax.axhline(0, color=PALETTE["grey"], linewidth=0.8, zorder=0)
-    for place in places[:-1]:
-        ax.axvline(place + 0.5, color=PALETTE["grey"], alpha=0.25, linewidth=0.6, zorder=0)
-    ax.set_xticks(places, [f"{row + 1},{column + 1}" for row, column in zip(rows, columns, strict=True)])
-    ax.tick_params(axis="x", length=0)
-    ax.set_xlim(-0.6, len(places) - 0.4)
-    ax.set_xlabel(_path_key(dataset), fontsize=10)
-    ax.set_ylabel("entry of U")
+        values, errors = (own[key].values[rows, columns] for key in ("order_parameter", "order_parameter_error"))
+        look: dict[str, Any] = {"line": 0, "size": 5, "label": approach_label(name), **looks[name]}
+        marks.append(Curve(places + shift, values, errors=errors, **look))
+    ticks = [f"{row + 1},{column + 1}" for row, column in zip(rows, columns, strict=True)]
+    across = Axis(_path_key(dataset), (-0.6, len(places) - 0.4), ticks=places, names=ticks)
+    return Display(marks, across, Axis("entry of U"), ""), title
 
 
 def _path_key(dataset: xr.Dataset) -> str:

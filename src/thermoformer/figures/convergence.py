@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullLocator
 
 from .._validation import fail
-from .style import PALETTE, axes_or_new, styled
+from .display import Axis, Band, Curve, Display, Mark, Text
+from .style import PALETTE
+from .widths import width_axis
 
 # One look per approach in every figure: colours told apart with any colour vision, markers without colour.
-APPROACH_STYLES = {
-    "gaussian process": {"color": PALETTE["grey"], "marker": "D"},
-    "saddle": {"color": PALETTE["blue"], "marker": "o"},
-    "one-loop": {"color": PALETTE["vermilion"], "marker": "s"},
-    "exact": {"color": PALETTE["green"], "marker": "^"},
-    "sampled": {"color": PALETTE["black"], "marker": "v"},
+_LOOKS = {
+    "gaussian process": (PALETTE["grey"], "D"),
+    "saddle": (PALETTE["blue"], "o"),
+    "one-loop": (PALETTE["vermilion"], "s"),
+    "exact": (PALETTE["green"], "^"),
+    "sampled": (PALETTE["black"], "v"),
 }
-_OTHER_STYLES = (
-    {"color": PALETTE["purple"], "marker": "P"},
-    {"color": PALETTE["orange"], "marker": "X"},
-    {"color": PALETTE["sky"], "marker": "*"},
-)
+_OTHERS = ((PALETTE["purple"], "P"), (PALETTE["orange"], "X"), (PALETTE["sky"], "*"))
 # The orders in 1/N that the theory promises (learning §6).
 GUIDES = {"saddle": -1, "one-loop": -2}
 # Guide lines run beside their curve, this factor above it, so that neither hides the other.
 _GUIDE_OFFSET = 1.9
 
 
-def approach_styles(names: list[str]) -> dict[str, dict[str, Any]]:
+def approach_looks(names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Colour and marker of each approach; names that the library does not know take colours of their own."""
-    others = [name for name in names if name not in APPROACH_STYLES]
-    extra = {name: _OTHER_STYLES[index % len(_OTHER_STYLES)] for index, name in enumerate(others)}
-    return {name: (APPROACH_STYLES | extra)[name] for name in names}
+    others = [name for name in names if name not in _LOOKS]
+    looks = _LOOKS | {name: _OTHERS[index % len(_OTHERS)] for index, name in enumerate(others)}
+    return {name: dict(zip(("colour", "marker"), looks[name], strict=True)) for name in names}
 
 
-@styled
 def convergence(
     dataset: xr.Dataset, ax: Axes | None = None, *, guides: Mapping[str, float] | None = None, legend: bool = True
 ) -> Axes:
@@ -59,70 +55,50 @@ def convergence(
         ('width N', 'log')
     """
     _check(dataset)
-    ax = axes_or_new(ax, size=(5.2, 4.2))
     names = [str(name) for name in dataset.approach.values]
-    styles = approach_styles(names)
+    looks = approach_looks(names)
     widths = dataset.width.values.astype(float)
+    # A little room on both sides, and some for one width alone.
+    room = (widths[-1] / widths[0]) ** 0.06 if len(widths) > 1 else 2.0
     floor = _noise_floor(dataset)
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    lowest, highest = np.inf, 0.0
+    ends: list[float] = []
+    marks: list[Mark] = []
     for index, name in enumerate(names):
         middle, factor = _geometric(dataset.error.sel(approach=name))
         drawn = np.isfinite(middle)
         if not drawn.any():
             continue
-        lowest = min(lowest, (middle / factor)[drawn].min())
-        highest = max(highest, (middle * factor)[drawn].max())
-        bars = [middle - middle / factor, middle * factor - middle]
+        low, high = (middle / factor)[drawn], (middle * factor)[drawn]
+        ends += [low.min(), high.max()]
         # At one width alone points stand beside each other; over several, lines tell them apart.
         aside = 1.12 ** (index - (len(names) - 1) / 2) if len(widths) == 1 else 1.0
-        ax.errorbar(
-            aside * widths[drawn],
-            middle[drawn],
-            [bar[drawn] for bar in bars],
-            **styles[name],
-            capsize=3,
-            elinewidth=1.2,
-            label=approach_label(name),
-            zorder=3,
-        )
+        bars = np.stack([middle[drawn] - low, high - middle[drawn]])
+        label = approach_label(name)
+        marks.append(Curve(aside * widths[drawn], middle[drawn], errors=bars, label=label, order=1, **looks[name]))
         power = (GUIDES if guides is None else guides).get(name)
         # A slope is seen where the curve is clear of the noise only.
         clear = drawn if floor is None else drawn & ~(middle < 2 * floor)
         if power is not None and clear.sum() > 1:
-            _guide(ax, widths[clear], middle[clear], power, styles[name])
-    # A little room on both sides, and some for one width alone.
-    room = (widths[-1] / widths[0]) ** 0.06 if len(widths) > 1 else 2.0
-    ax.set_xlim(widths[0] / room, widths[-1] * room)
-    if floor is not None and np.isfinite(floor).any():
+            marks += _guide(widths[clear], middle[clear], power, looks[name]["colour"])
+    if floor is not None:
         known = np.isfinite(floor)
-        lowest = min(lowest, floor[known].min())
+        ends.append(floor[known].min())
         across = np.concatenate([[widths[known][0] / room], widths[known], [widths[known][-1] * room]])
         level = floor[known][[0, *range(known.sum()), -1]]
-        style = {"color": PALETTE["black"], "alpha": 0.12, "linewidth": 0, "label": "Monte-Carlo noise"}
-        ax.fill_between(across, 1e-300, level, **style)
-    if highest > 0:
-        ax.set_ylim(lowest / 2, highest * 2)
-    ax.xaxis.set_major_locator(FixedLocator(widths.tolist()))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xticks(widths, [f"{width:g}" for width in widths])
-    ax.set_xlabel("width N")
-    ax.set_ylabel("relative error")
-    if legend and ax.get_legend_handles_labels()[1]:
-        ax.legend(fontsize=11, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
-    return ax
+        marks.append(Band(across, 1e-300, level, PALETTE["black"], 0.12, label="Monte-Carlo noise"))
+    up = Axis("relative error", (min(ends) / 2, max(ends) * 2) if ends else None, log=True)
+    across_axis = width_axis(widths, limits=(widths[0] / room, widths[-1] * room))
+    return Display(marks, across_axis, up, "below" if legend else "", columns=2, size=(5.2, 4.2)).plot(ax)
 
 
-def _guide(ax: Axes, widths: np.ndarray, middle: np.ndarray, power: float, style: dict[str, Any]) -> None:
-    """A dashed line of the given slope above the later half of a curve."""
+def _guide(widths: np.ndarray, middle: np.ndarray, power: float, colour: str) -> list[Mark]:
+    """A dashed line of the given slope above the later half of a curve, with its power of N."""
     first = min(len(widths) // 2, len(widths) - 2)
     widths, line = widths[first:], _GUIDE_OFFSET * middle[-1] * (widths[first:] / widths[-1]) ** power
-    ax.plot(widths, line, color=style["color"], linestyle=(0, (4, 3)), linewidth=1.2, zorder=2)
-    middle_of_line = np.sqrt(widths[0] * widths[-1]), np.sqrt(line[0] * line[-1])
+    place = np.sqrt(widths[0] * widths[-1]), np.sqrt(line[0] * line[-1])
+    beside: dict[str, Any] = {"across": "left", "up": "bottom", "shift": (3, 3)}
     text = f"$N^{{{power:g}}}$".replace("-", "−")
-    place = {"xytext": (3, 3), "textcoords": "offset points", "ha": "left", "va": "bottom"}
-    ax.annotate(text, middle_of_line, color=style["color"], fontsize=11.5, **place)
+    return [Curve(widths, line, colour, line=1.2, dashes=(4, 3)), Text(*place, text, colour, 11.5, **beside)]
 
 
 def _geometric(values: xr.DataArray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, ListedColormap, LogNorm
-from matplotlib.patches import Patch
+from matplotlib.colors import to_hex
 
-from .._validation import fail, positive_integer
+from .._validation import fail, one_of, positive_integer
 from ..dynamics import REGIMES
-from .style import DIVERGING, PALETTE, axes_or_new, figure_grid, styled
+from .display import Axis, Curve, Display, Image, Key, Level, Mark
+from .orbits import overlap_name
+from .style import DIVERGING, PALETTE, figure_grid, styled
 
 # Okabe and Ito's colours again; light grey says that nothing is said.
 REGIME_COLOURS = dict(
@@ -24,17 +27,15 @@ REGIME_COLOURS = dict(
         strict=True,
     )
 )
+# From light to dark, evenly in lightness, without the palest end, which white paper would hide.
+DENSITY_COLOURS = tuple(map(to_hex, colormaps["magma_r"](np.linspace(0.12, 1.0, 255))))
+_EXPONENT_COLOURS = tuple(PALETTE[name] for name in ("vermilion", "blue", "green", "purple"))
 _SYMBOLS = {"beta": "β", "gamma": "γ", "epsilon": "ε"}
 # A picture has no more columns than this; values beyond share one, with their counts added.
 _MOST_COLUMNS = 1600
 _MOST_WITH_LINES = 300
-# Share of the height: density, exponents, regimes.
-_HEIGHTS = (3.0, 1.25, 0.12)
-
-
-def density_colours() -> Colormap:
-    """From light to dark, evenly in lightness, without the palest end, which white paper would hide."""
-    return ListedColormap(colormaps["magma_r"](np.linspace(0.12, 1.0, 256)))
+# Shares of the height: density, exponents, regimes.
+PANEL_HEIGHTS = (3.0, 1.25, 0.12)
 
 
 @styled
@@ -68,30 +69,52 @@ def orbit_diagram_panels(
         >>> [ax.get_ylabel() for ax in orbit_diagram_panels(found)]
         ['x', 'exponents', '']
     """
-    _check_diagram(dataset, ("section_density" if section else "density",))
-    parameter = dataset.attrs["parameter"]
-    values = dataset[parameter].values
+    shown = diagram_displays(dataset, exponents=exponents, lowest=lowest, section=section, colorbar=colorbar)
     if axes is None:
         figure, grid = figure_grid(size=(9.0, 5.6))
         grid[0, 0].remove()
-        panels = figure.subplots(3, 1, sharex=True, height_ratios=_HEIGHTS)
+        panels = figure.subplots(3, 1, sharex=True, height_ratios=PANEL_HEIGHTS)
     else:
         panels = np.asarray(axes, object).ravel()
         if len(panels) not in (2, 3):
             raise fail("axes", f"{len(panels)} Axes", "two or three, for density, exponents and regimes")
-    top = panels[0]
-    image = _points(top, dataset, values) if section else _density(top, dataset, values)
-    top.set_ylabel(_observable(dataset))
-    if colorbar and image is not None:
-        _colorbar(top, image, panels.tolist() if axes is None else top)
-    _exponents(panels[1], dataset, values, exponents, lowest)
-    if len(panels) == 3:
-        _strip(panels[2], dataset, values)
-    for ax in panels:
-        ax.set_xlim(values.min(), values.max())
-        ax.tick_params(labelbottom=ax is panels[-1])
-    panels[-1].set_xlabel(_SYMBOLS.get(parameter, parameter))
+    for ax, display in zip(panels, shown, strict=False):
+        last = ax is panels[-1]
+        across = display.x if last else replace(display.x, label="")
+        replace(display, x=across).plot(ax).tick_params(labelbottom=last)
     return panels
+
+
+def diagram_displays(
+    dataset: xr.Dataset,
+    *,
+    exponents: int = 2,
+    lowest: float | None = None,
+    section: bool = False,
+    colorbar: bool = True,
+    ends: tuple[float, float] | None = None,
+) -> tuple[Display, Display, Display]:
+    """The pictures of `orbit_diagram_panels`, whose arguments these are: density, exponents and regimes.
+
+    Arguments:
+        ends: shares of the points at the ends of the colours; from the data by default.
+    """
+    _check_diagram(dataset, ("section_density" if section else "density",))
+    parameter = str(dataset.attrs["parameter"])
+    values = dataset[parameter].values
+    across = Axis(_SYMBOLS.get(parameter, parameter), (float(values.min()), float(values.max())))
+    cells = dataset.value.values
+    if section:
+        value, cell = np.nonzero(dataset.section_density.values)
+        look: dict[str, Any] = {"line": 0, "marker": ".", "size": 1.6}
+        mark: Mark = Curve(values[value], cells[cell], PALETTE["black"], **look)
+    else:
+        mark = _density(dataset, values, ends, "share of points per bin" if colorbar else "")
+    return (
+        Display((mark,), across, Axis(_observable(dataset), tuple(_edges(cells)[[0, -1]]))),
+        _exponents(dataset, values, across, exponents, lowest),
+        _strip(dataset, values, across),
+    )
 
 
 @styled
@@ -116,30 +139,19 @@ def phase_diagram_image(
     """
     if not isinstance(dataset, xr.Dataset) or "regime" not in dataset or dataset.regime.ndim != 2:
         raise fail("dataset", _what(dataset), "a phase diagram over two parameters")
-    if show not in ("regime", "exponent"):
-        raise fail("show", repr(show), "'regime' or 'exponent'")
-    ax = axes_or_new(ax, size=(6.0, 4.6))
-    across, up = (str(name) for name in dataset.regime.dims)
-    extent = (*_edges(dataset[across].values), *_edges(dataset[up].values))
-    place: dict[str, Any] = {"origin": "lower", "aspect": "auto", "extent": extent, "interpolation": "nearest"}
-    if show == "regime":
-        codes = dataset.regime.values.T
-        ax.imshow(codes, cmap=_regime_colours(), vmin=-0.5, vmax=len(REGIMES) - 0.5, **place)
-        if legend:
-            _regime_legend(ax, codes, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=4)
+    names = [str(name) for name in dataset.regime.dims]
+    edges = [_edges(dataset[name].values) for name in names]
+    if one_of("show", show, ("regime", "exponent")) == "regime":
+        marks = _regimes(dataset.regime.values.T, *edges)
     else:
-        leading = dataset.exponents.isel(exponent=0).values.T
-        finite = leading[np.isfinite(leading)]
-        limit = max(float(finite.max(initial=0.0)), 1e-3)
-        image = ax.imshow(leading, cmap=DIVERGING, vmin=-limit, vmax=limit, **place)
-        if legend:
-            ax.figure.colorbar(image, ax=ax, label="leading exponent", extend="min")
-    ax.set_xlabel(_SYMBOLS.get(across, across))
-    ax.set_ylabel(_SYMBOLS.get(up, up))
-    return ax
+        leading = dataset.exponents.isel(exponent=0).transpose(*names).values.T
+        finite = np.where(np.isfinite(leading), leading, np.nan)
+        reach = max(float(np.nanmax(finite, initial=0)), 1e-3)
+        marks = [Image(finite, *edges, DIVERGING, (-reach, reach), bar="leading exponent" if legend else "")]
+    labels = (Axis(_SYMBOLS.get(name, name)) for name in names)
+    return Display(marks, *labels, "below" if legend else "", columns=4, size=(6.0, 4.6)).plot(ax)
 
 
-@styled
 def hysteresis(dataset: xr.Dataset, ax: Axes | None = None) -> Axes:
     """An orbit diagram that followed its neighbours up and down: where both go, and where only one does.
 
@@ -156,47 +168,27 @@ def hysteresis(dataset: xr.Dataset, ax: Axes | None = None) -> Axes:
     """
     if not isinstance(dataset, xr.Dataset) or set(dataset.get("direction", xr.DataArray([])).values) != {"up", "down"}:
         raise fail("dataset", _what(dataset), "an orbit diagram with follow='both'")
-    ax = axes_or_new(ax, size=(8.0, 4.4))
     parameter = str(dataset.attrs["parameter"])
     values = dataset[parameter].values
     up, down = (_pooled(dataset.density.sel(direction=name).values) > 0 for name in ("up", "down"))
     code = np.where(up & down, 1.0, np.where(up, 2.0, np.where(down, 3.0, np.nan)))
     looks = {"both": PALETTE["grey"], "up alone": PALETTE["vermilion"], "down alone": PALETTE["blue"]}
-    levels = {"vmin": 0.5, "vmax": 3.5, "cmap": ListedColormap(list(looks.values()))}
-    _image(ax, code, values, dataset.value.values, **levels)
-    handles = [Patch(color=colour, label=name) for name, colour in looks.items()]
-    ax.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 1.1), ncols=3)
-    ax.set_xlabel(_SYMBOLS.get(parameter, parameter))
-    ax.set_ylabel(_observable(dataset))
-    return ax
+    edges = _column_edges(values, len(code)), _edges(dataset.value.values)
+    image = Image(code.T, *edges, tuple(looks.values()), (0.5, 3.5))
+    marks = [image, *(Key(colour, label=name) for name, colour in looks.items())]
+    axes = Axis(_SYMBOLS.get(parameter, parameter)), Axis(_observable(dataset))
+    return Display(marks, *axes, "above", columns=3, size=(8.0, 4.4)).plot(ax)
 
 
-def _points(ax: Axes, dataset: xr.Dataset, values: np.ndarray) -> None:
-    """The section as dots: it has too few points for a density."""
-    value, cell = np.nonzero(dataset.section_density.values)
-    look = {"s": 1.2, "color": PALETTE["black"], "linewidths": 0, "rasterized": True}
-    ax.scatter(values[value], dataset.value.values[cell], **look)
-    ax.set_ylim(*_edges(dataset.value.values))
-
-
-def _density(ax: Axes, dataset: xr.Dataset, values: np.ndarray) -> Any:
+def _density(dataset: xr.Dataset, values: np.ndarray, ends: tuple[float, float] | None, bar: str) -> Image:
     counts = _pooled(dataset.density.values.astype(float))
     share = np.where(counts > 0, counts / max(counts.sum(axis=1).max(), 1.0), np.nan)
-    known = share[np.isfinite(share)]
-    low, high = (np.quantile(known, 0.05), np.quantile(known, 0.99)) if known.size else (1e-3, 1.0)
-    norm = LogNorm(max(low, high / 1e4), max(high, 1.001 * low), clip=True)
-    return _image(ax, share, values, dataset.value.values, norm=norm, cmap=density_colours())
-
-
-def _image(ax: Axes, cells: np.ndarray, across: np.ndarray, up: np.ndarray, **look: Any) -> Any:
-    """Cells [value, bin] where they belong; unevenly spaced values get cells of their own width."""
-    even = len(across) < 3 or np.allclose(np.diff(across), np.diff(across)[0], rtol=1e-6)
-    if even:
-        extent = (*_edges(across), *_edges(up))
-        place = {"origin": "lower", "aspect": "auto", "interpolation": "nearest", "extent": extent}
-        return ax.imshow(cells.T, **place, **look)
-    pools = np.array_split(across, len(cells))
-    return ax.pcolormesh([pool.mean() for pool in pools], up, cells.T, shading="nearest", rasterized=True, **look)
+    if ends is None:
+        known = share[np.isfinite(share)]
+        low, high = np.quantile(known, [0.05, 0.99]).tolist() if known.size else (1e-3, 1.0)
+        ends = max(low, high / 1e4), max(high, 1.001 * low)
+    edges = _column_edges(values, len(share)), _edges(dataset.value.values)
+    return Image(share.T, *edges, DENSITY_COLOURS, ends, log=True, bar=bar)
 
 
 def _pooled(counts: np.ndarray) -> np.ndarray:
@@ -208,72 +200,57 @@ def _pooled(counts: np.ndarray) -> np.ndarray:
     return np.add.reduceat(counts, starts, axis=0)
 
 
-def _exponents(ax: Axes, dataset: xr.Dataset, values: np.ndarray, count: int, lowest: float | None) -> None:
+def _exponents(dataset: xr.Dataset, values: np.ndarray, across: Axis, count: int, lowest: float | None) -> Display:
     count = min(positive_integer("exponents", count), dataset.sizes["exponent"])
-    ax.axhline(0, color=PALETTE["black"], linewidth=0.9, zorder=1)
-    colours = (PALETTE["vermilion"], PALETTE["blue"], PALETTE["green"], PALETTE["purple"])
     order = np.argsort(values)
-    largest = 0.0
-    for number in range(count):
-        exponent = dataset.exponents.isel(exponent=number).values
-        exponent = np.where(np.isfinite(exponent), exponent, np.nan)
-        label = f"$λ_{{{number + 1}}}$"
-        if np.isfinite(exponent).any():
-            largest = max(largest, float(np.nanmax(exponent)))
-        look = {"color": colours[number % len(colours)], "zorder": count - number + 1}
-        # Neighbours may be on different attractors: dots tell branches apart where a line would fill what is between.
-        if len(values) > _MOST_WITH_LINES:
-            ax.scatter(values, exponent, s=1.6, linewidths=0, rasterized=True, label=label, **look)
-        else:
-            ax.plot(values[order], exponent[order], linewidth=0.8, marker=".", markersize=2, label=label, **look)
-    scale = largest or 0.1
-    ax.set_ylim(-1.8 * scale if lowest is None else lowest, 1.15 * scale)
-    ax.set_ylabel("exponents")
-    if count > 1:
-        legend = ax.legend(loc="upper left", ncols=count, handlelength=1.2, borderaxespad=0.2, markerscale=4)
-        legend.set_zorder(10)
+    shown = np.where(np.isfinite(dataset.exponents.values), dataset.exponents.values, np.nan)[order, :count]
+    # Neighbours may be on different attractors: dots tell branches apart where a line would fill what is between.
+    look = {"line": 0, "size": 1.6} if len(values) > _MOST_WITH_LINES else {"line": 0.8, "size": 2}
+    marks: list[Mark] = [Level(0, PALETTE["black"], line=0.9)]
+    for number, exponent in enumerate(shown.T):
+        colour = _EXPONENT_COLOURS[number % len(_EXPONENT_COLOURS)]
+        more = {"marker": ".", "order": 0.1 * (count - number), "label": f"$λ_{{{number + 1}}}$"}
+        marks.append(Curve(values[order], exponent, colour, **look, **more))
+    scale = float(np.nanmax(shown, initial=0)) or 0.1
+    up = Axis("exponents", (-1.8 * scale if lowest is None else lowest, 1.15 * scale))
+    return Display(marks, across, up, "left corner" if count > 1 else "", columns=count)
 
 
-def _strip(ax: Axes, dataset: xr.Dataset, values: np.ndarray) -> None:
-    codes = dataset.regime.values[None]
-    look = {"cmap": _regime_colours(), "vmin": -0.5, "vmax": len(REGIMES) - 0.5, "rasterized": True}
+def _strip(dataset: xr.Dataset, values: np.ndarray, across: Axis) -> Display:
     order = np.argsort(values)
-    edges = np.concatenate([values[order][:1], (values[order][1:] + values[order][:-1]) / 2, values[order][-1:]])
-    ax.pcolormesh(edges, [0.0, 1.0], codes[:, order], shading="flat", **look)
-    ax.set_ylim(0, 1)
-    ax.set_yticks([])
-    ax.spines[:].set_visible(False)
-    _regime_legend(ax, codes, loc="upper center", bbox_to_anchor=(0.5, -4.2), ncols=len(REGIMES))
+    edges = np.clip(_edges(values[order]), values.min(), values.max())
+    marks = _regimes(dataset.regime.values[None, order], edges, np.array([0.0, 1.0]))
+    return Display(marks, across, Axis("", (0, 1), ticks=[]), "below", columns=len(REGIMES), frame=False)
 
 
-def _regime_colours() -> ListedColormap:
-    return ListedColormap([REGIME_COLOURS[name] for name in REGIMES])
+def _regimes(codes: np.ndarray, x: np.ndarray, y: np.ndarray) -> list[Mark]:
+    """Regimes [row, column] by number as an image, with a key to those that occur."""
+    found = [REGIMES[code] for code in np.unique(codes).astype(int)]
+    image = Image(codes, x, y, tuple(REGIME_COLOURS.values()), (-0.5, len(REGIMES) - 0.5))
+    return [image, *(Key(REGIME_COLOURS[name], label=name) for name in found)]
 
 
-def _regime_legend(ax: Axes, codes: np.ndarray, **place: Any) -> None:
-    handles = [Patch(color=REGIME_COLOURS[REGIMES[code]], label=REGIMES[code]) for code in np.unique(codes).astype(int)]
-    ax.legend(handles=handles, handlelength=1.0, columnspacing=1.4, **place)
+def _edges(centres: np.ndarray) -> np.ndarray:
+    """Edges of cells around centres in ascending order: half way between neighbours."""
+    if len(centres) == 1:
+        return np.array([centres[0] - 0.5, centres[0] + 0.5])
+    middle = (centres[1:] + centres[:-1]) / 2
+    return np.array([2 * centres[0] - middle[0], *middle, 2 * centres[-1] - middle[-1]], float)
 
 
-def _colorbar(ax: Axes, image: Any, where: Any) -> None:
-    bar = ax.figure.colorbar(
-        image, ax=where, label="share of points per bin", shrink=0.6, anchor=(0, 1.0), aspect=22, extend="both"
-    )
-    bar.outline.set_visible(False)  # type: ignore[operator]
-
-
-def _edges(centres: np.ndarray) -> tuple[float, float]:
-    """Outer edges of equal cells around centres in ascending order."""
-    half = (centres[-1] - centres[0]) / (2 * (len(centres) - 1)) if len(centres) > 1 else 0.5
-    return float(centres[0] - half), float(centres[-1] + half)
+def _column_edges(values: np.ndarray, columns: int) -> np.ndarray:
+    """Edges of so many columns, among which the values are shared evenly."""
+    if columns == len(values):
+        return _edges(values)
+    starts = np.linspace(0, len(values), columns + 1)
+    return np.interp(starts - 0.5, np.arange(len(values)), values)
 
 
 def _observable(dataset: xr.Dataset) -> str:
-    """The name of the shown observable; features are counted from 1 in figures."""
+    """The name of the shown observable on an axis."""
     name = str(dataset.attrs["observable"])
-    if name.startswith("m_o[") and name.endswith("]"):
-        return f"$m_{{o,{int(name[4:-1]) + 1}}}$"
-    return name
+    overlap = re.fullmatch(r"m_([ovqk])\[(\d+)\]", name)
+    return overlap_name(int(overlap[2]), overlap[1]) if overlap else name
 
 
 def _check_diagram(dataset: Any, needed: tuple[str, ...]) -> None:
@@ -286,8 +263,6 @@ def _check_diagram(dataset: Any, needed: tuple[str, ...]) -> None:
 
 
 def _what(dataset: Any) -> str:
-    return (
-        f"a Dataset with {', '.join(map(str, dataset.data_vars)) or 'nothing'}"
-        if isinstance(dataset, xr.Dataset)
-        else type(dataset).__name__
-    )
+    if not isinstance(dataset, xr.Dataset):
+        return type(dataset).__name__
+    return f"a Dataset with {', '.join(map(str, dataset.data_vars)) or 'nothing'}"

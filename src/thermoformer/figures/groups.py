@@ -9,14 +9,14 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from .._validation import fail, one_of
-from .style import PALETTE, axes_or_new, styled
+from .display import Axis, Bars, Curve, Display, Level, Mark
+from .style import PALETTE
 
 # Theory, exact finite width and sampled networks look here as they do against width.
 _COLOURS = ("blue", "black", "sky", "vermilion", "green")
 _MARKERS = "oD^sv"
 
 
-@styled
 def grouped_points(
     values: Mapping[str, Any],
     groups: Sequence[str],
@@ -46,44 +46,28 @@ def grouped_points(
     most = min(len(colours), len(_MARKERS))
     if len(values) > most:
         raise fail("values", f"{len(values)} series", f"at most {most}")
-    groups = [str(group) for group in groups]
-    ax = axes_or_new(ax, size=(5.2, 3.6))
-    step = 0.72 / len(values)
+    count, step = len(groups), 0.72 / len(values)
+    borders = np.arange(count - 1) + 0.5
+    marks: list[Mark] = [Level(border, "#DADADA", line=0.6, upright=True, order=-1) for border in borders]
     for index, (name, series) in enumerate(values.items()):
-        table = _table(f"values[{name!r}]", series, len(groups), logarithmic)
-        places = np.arange(len(groups)) + (index - (len(values) - 1) / 2) * step
-        colour, marker = PALETTE[one_of("colours", colours[index], tuple(PALETTE))], _MARKERS[index]
+        table = _table(f"values[{name!r}]", series, count, logarithmic)
+        places = np.arange(count) + (index - (len(values) - 1) / 2) * step
+        colour = PALETTE[one_of("colours", colours[index], tuple(PALETTE))]
         if floors is not None and name in floors:
-            floor = _table(f"floors[{name!r}]", floors[name], len(groups), logarithmic)
-            ax.bar(places, _middle(floor, logarithmic)[0], 0.9 * step, color=PALETTE["grey"], alpha=0.35, linewidth=0)
+            floor, _ = _middle(_table(f"floors[{name!r}]", floors[name], count, logarithmic), logarithmic)
+            marks.append(Bars(places, floor, 0.9 * step, PALETTE["grey"], opacity=0.35, order=-0.5))
         middle, spread = _middle(table, logarithmic)
         there = np.isfinite(middle)
-        ax.errorbar(
-            places[there],
-            middle[there],
-            spread[:, there] if len(table) > 1 else None,
-            color=colour,
-            marker=marker,
-            linestyle="none",
-            capsize=3,
-            elinewidth=1.2,
-            markeredgecolor=PALETTE["black"],
-            markeredgewidth=0.6,
-            label=name,
-            zorder=3,
-        )
-        if len(table) > 1:
+        several = len(table) > 1
+        look: dict[str, Any] = {"line": 0, "marker": _MARKERS[index], "rim": PALETTE["black"], "order": 1}
+        errors = spread[:, there] if several else None
+        marks.append(Curve(places[there], middle[there], colour, errors, label=name, **look))
+        if several:
             beside = np.broadcast_to(places + 0.3 * step, table.shape)
-            ax.plot(beside.ravel(), table.ravel(), ".", color=colour, markersize=3.5, alpha=0.7, zorder=2)
-    if logarithmic:
-        ax.set_yscale("log")
-    ax.set_xticks(range(len(groups)), groups)
+            marks.append(Curve(beside.ravel(), table.ravel(), colour, line=0, marker=".", size=4, opacity=0.7))
+    across = Axis("", (-0.5, count - 0.5), ticks=range(count), names=[str(group) for group in groups])
+    ax = Display(marks, across, Axis(log=logarithmic), "inside" if legend else "", size=(5.2, 3.6)).plot(ax)
     ax.tick_params(axis="x", length=0)
-    ax.set_xlim(-0.5, len(groups) - 0.5)
-    for border in range(len(groups) - 1):
-        ax.axvline(border + 0.5, color=PALETTE["grey"], alpha=0.25, linewidth=0.6, zorder=0)
-    if legend:
-        ax.legend()
     return ax
 
 

@@ -6,16 +6,55 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 
 from .._validation import fail, labels_for, real_array
-from .style import DIVERGING, SEQUENTIAL, axes_or_new, styled
+from .display import Axis, Curve, Display, Image, Mark, Text
+from .style import DIVERGING, SEQUENTIAL, ink_on
 
 # Past this many paths the numbers in the cells no longer fit and are left out.
 _LARGEST_WITH_NUMBERS = 8
+# Past this many names they would overlap, and every second or later one stands for the rest.
+_MOST_NAMES = 20
 
 
-@styled
+def order_parameter_display(
+    order_parameter: Any,
+    path_names: Sequence[str] | None = None,
+    *,
+    limit: float | None = None,
+    colorbar: bool = True,
+    row_names: bool = True,
+    column_names: bool = True,
+) -> Display:
+    """The picture of `order_parameter_matrix`, whose arguments these are."""
+    matrix = _square("order_parameter", order_parameter, ("path", "path"))
+    count = len(matrix)
+    names = [str(path) for path in range(count)] if path_names is None else [str(name) for name in path_names]
+    if len(names) != count:
+        raise fail("path_names", f"{len(names)} names", f"{count}, one per path")
+    limit = float(real_array("limit", np.abs(matrix).max() if limit is None else limit, ())) or 1.0
+    if limit < 0:
+        raise fail("limit", limit, "a number above 0")
+    notes = np.array([[f"{one}, {other}: " for other in names] for one in names], object)
+    notes = notes + np.vectorize("{:.3g}".format, otypes=[object])(matrix)
+    edges = np.arange(count + 1) - 0.5
+    bar = "U" if colorbar else ""
+    marks: list[Mark] = [Image(matrix, edges, edges, DIVERGING, (-limit, limit), bar=bar, notes=notes)]
+    if count <= _LARGEST_WITH_NUMBERS:
+        for (row, column), value in np.ndenumerate(matrix):
+            ink = ink_on(colormaps[DIVERGING](0.5 + 0.5 * value / limit))
+            marks.append(Text(column, row, _short(value), ink))
+    ticks = range(0, count, -(-count // _MOST_NAMES))
+    shown = [names[tick] for tick in ticks]
+    hidden = [""] * len(shown)
+    across = Axis("", (-0.5, count - 0.5), ticks=ticks, names=shown if column_names else hidden, tilt=40)
+    down = Axis("", (count - 0.5, -0.5), ticks=ticks, names=shown if row_names else hidden)
+    about = "order parameter U between paths"
+    return Display(marks, across, down, "", size=(4.4, 3.8), frame=False, square=True, about=about)
+
+
 def order_parameter_matrix(
     order_parameter: Any,
     path_names: Sequence[str] | None = None,
@@ -39,31 +78,42 @@ def order_parameter_matrix(
         >>> [label.get_text() for label in ax.get_yticklabels()]
         ['good', 'random']
     """
-    matrix = _square("order_parameter", order_parameter, ("path", "path"))
-    names = [str(path) for path in range(len(matrix))] if path_names is None else [str(name) for name in path_names]
-    if len(names) != len(matrix):
-        raise fail("path_names", f"{len(names)} names", f"{len(matrix)}, one per path")
-    limit = float(real_array("limit", np.abs(matrix).max() if limit is None else limit, ())) or 1.0
-    if limit < 0:
-        raise fail("limit", limit, "a number above 0")
-
-    ax = axes_or_new(ax, size=(4.4, 3.8))
-    image = ax.imshow(matrix, cmap=DIVERGING, vmin=-limit, vmax=limit)
-    ax.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
-    ax.set_yticks(range(len(names)), names)
-    ax.tick_params(labelleft=row_names, labelbottom=column_names)
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    if len(matrix) <= _LARGEST_WITH_NUMBERS:
-        for (row, column), value in np.ndenumerate(matrix):
-            colour = "white" if abs(value) > 0.6 * limit else "black"
-            ax.text(column, row, _short(value), ha="center", va="center", fontsize=9.5, color=colour)
-    if colorbar:
-        ax.figure.colorbar(image, ax=ax, label="U", shrink=0.85)
-    return ax
+    shown = {"limit": limit, "colorbar": colorbar, "row_names": row_names, "column_names": column_names}
+    return order_parameter_display(order_parameter, path_names, **shown).plot(ax)
 
 
-@styled
+def kernel_display(
+    kernel: Any, labels: Any = None, *, colorbar: bool = True, classes: Sequence[str] | None = None
+) -> Display:
+    """The picture of `kernel_image`, whose arguments these are; `classes` are the names of the labels, ascending."""
+    matrix = _square("kernel", kernel, ("example", "example"))
+    count = len(matrix)
+    edges = np.arange(count + 1) - 0.5
+    across = {"label": "example"}
+    down: dict[str, Any] = {"label": "example"}
+    marks: list[Mark] = []
+    if labels is not None:
+        labels = labels_for("labels", labels, count)
+        order = np.argsort(labels, kind="stable")
+        matrix = matrix[np.ix_(order, order)]
+        values, counts = np.unique(labels, return_counts=True)
+        ends = np.cumsum(counts)
+        for end in ends[:-1] - 0.5:
+            for x, y in (([end, end], edges[[0, -1]]), (edges[[0, -1]], [end, end])):
+                marks.append(Curve(x, y, "white", line=1.2))
+        names = [f"{value:+g}".replace("-", "−") for value in values] if classes is None else classes
+        across = {"ticks": ends - counts / 2 - 0.5, "names": [f"class {name}" for name in names]}
+        down = across | {"tilt": 90}
+    # The diagonal is often far above the rest and would take the whole range of colours.
+    rest = matrix[~np.eye(count, dtype=bool)] if count > 1 else matrix
+    low, high = np.quantile(rest, [0.01, 0.99]).tolist()
+    ends = low, high if high > low else low + 1
+    marks.insert(0, Image(matrix, edges, edges, SEQUENTIAL, ends, bar="K" if colorbar else ""))
+    axes = Axis(**across, limits=(-0.5, count - 0.5)), Axis(**down, limits=(count - 0.5, -0.5))
+    about = "kernel K between training examples, by class"
+    return Display(marks, *axes, "", size=(4.4, 3.8), frame=False, square=True, about=about)
+
+
 def kernel_image(kernel: Any, labels: Any = None, ax: Axes | None = None, *, colorbar: bool = True) -> Axes:
     """A kernel K over examples as an image, examples sorted by label, lines between the classes.
 
@@ -77,38 +127,7 @@ def kernel_image(kernel: Any, labels: Any = None, ax: Axes | None = None, *, col
         >>> [label.get_text() for label in ax.get_xticklabels()]
         ['class −1', 'class +1']
     """
-    matrix = _square("kernel", kernel, ("example", "example"))
-    ax = axes_or_new(ax, size=(4.4, 3.8))
-    if labels is not None:
-        labels = labels_for("labels", labels, len(matrix))
-        order = np.argsort(labels, kind="stable")
-        matrix = matrix[np.ix_(order, order)]
-    # The diagonal is often far above the rest and would take the whole range of colours.
-    rest = matrix[~np.eye(len(matrix), dtype=bool)] if len(matrix) > 1 else matrix
-    low, high = np.quantile(rest, [0.01, 0.99])
-    image = ax.imshow(matrix, cmap=SEQUENTIAL, vmin=low, vmax=high if high > low else low + 1, interpolation="nearest")
-    ax.spines[:].set_visible(False)
-    ax.tick_params(length=0)
-    if labels is None:
-        ax.set_xlabel("example")
-        ax.set_ylabel("example")
-    else:
-        _mark_classes(ax, labels)
-    if colorbar:
-        ax.figure.colorbar(image, ax=ax, label="K", shrink=0.85, extend="both")
-    return ax
-
-
-def _mark_classes(ax: Axes, labels: np.ndarray) -> None:
-    classes, counts = np.unique(labels, return_counts=True)
-    ends = np.cumsum(counts)
-    for end in ends[:-1]:
-        ax.axhline(end - 0.5, color="white", linewidth=1.2)
-        ax.axvline(end - 0.5, color="white", linewidth=1.2)
-    names = [f"class {value:+g}".replace("-", "−") for value in classes]
-    middles = ends - counts / 2 - 0.5
-    ax.set_xticks(middles, names)
-    ax.set_yticks(middles, names, rotation=90, va="center")
+    return kernel_display(kernel, labels, colorbar=colorbar).plot(ax)
 
 
 def _short(value: float) -> str:

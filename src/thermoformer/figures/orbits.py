@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,27 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from .._validation import fail, real_array
-from .style import PALETTE, axes_or_new, styled
+from .display import Axis, Curve, Display, Level, Mark
+from .style import PALETTE
 
 # Features are told apart by colour, the same one in every figure.
 FEATURE_COLOURS = tuple(PALETTE[name] for name in ("blue", "vermilion", "green", "purple", "orange", "sky", "black"))
 # Power this far below the largest is rounding.
 _FAINTEST_POWER = 1e-14
+# An orbit with fewer different points is a cycle: its points are drawn large.
+_FEW_POINTS = 300
 
 
-@styled
+def overlap_name(feature: int, role: str = "o") -> str:
+    """How the overlap with a feature is called on axes; features are counted from 1 there.
+
+    Example:
+        >>> overlap_name(0)
+        '$m_{o,1}$'
+    """
+    return f"$m_{{{role},{feature + 1}}}$"
+
+
 def orbit_series(values: Any, ax: Axes | None = None, *, first_step: int = 0, legend: bool = True) -> Axes:
     """An orbit against the step, one colour per feature.
 
@@ -30,19 +43,18 @@ def orbit_series(values: Any, ax: Axes | None = None, *, first_step: int = 0, le
         >>> ax.get_xlabel(), ax.lines[0].get_xdata().tolist()
         ('step', [100, 101])
     """
+    return series_display(values, first_step=first_step, legend=legend).plot(ax)
+
+
+def series_display(values: Any, *, first_step: int = 0, legend: bool = True, role: str = "o") -> Display:
+    """The picture of `orbit_series`, whose arguments these are; `role` names the overlaps."""
     columns = _columns("values", values)
-    ax = axes_or_new(ax, size=(6.4, 3.2))
     steps = first_step + np.arange(len(columns))
-    for feature, series in enumerate(columns.T):
-        look = {"linewidth": 1.0, "marker": ".", "markersize": 3.0}
-        ax.plot(steps, series, color=_colour(feature), label=_name(feature), **look)
-    ax.margins(x=0.01)
-    ax.set_xlabel("step")
-    ax.set_ylabel("$m_o$")
-    return _with_legend(ax, columns, legend)
+    names = [overlap_name(feature, role) for feature in range(columns.shape[1])]
+    axes = Axis("step", margin=0.01), Axis(f"$m_{role}$")
+    return _curves(steps, columns, axes, legend, names=names, line=1.0, marker=".", size=4.0, order=1)
 
 
-@styled
 def phase_plane(values: Any, features: tuple[int, int] = (0, 1), ax: Axes | None = None) -> Axes:
     """The points of an orbit in the plane of two features.
 
@@ -58,17 +70,24 @@ def phase_plane(values: Any, features: tuple[int, int] = (0, 1), ax: Axes | None
     for number in features:
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < columns.shape[1]:
             raise fail("features", features, f"two numbers from 0 to {columns.shape[1] - 1}")
-    ax = axes_or_new(ax, size=(4.2, 3.8))
-    across, up = (columns[:, number] for number in features)
-    # A cycle of few points needs large ones, an attractor of many fine ones.
-    size = 60.0 if len(np.unique(np.round(columns, 8), axis=0)) < 300 else 2.0
-    ax.scatter(across, up, s=size / 4, color=PALETTE["blue"], linewidths=0, rasterized=True)
-    ax.set_xlabel(_name(features[0]))
-    ax.set_ylabel(_name(features[1]))
-    return ax
+    across, up = features
+    return plane_display(columns[:, across], columns[:, up], (overlap_name(across), overlap_name(up))).plot(ax)
 
 
-@styled
+def plane_display(across: np.ndarray, up: np.ndarray, names: tuple[str, str]) -> Display:
+    """Points in a plane; those of a cycle each once, since many on one place have ragged edges.
+
+    Arguments:
+        across, up: [point].
+        names: of the axes.
+    """
+    points = np.unique(np.round(np.stack([across, up]), 8), axis=1)
+    few = points.shape[1] < _FEW_POINTS
+    look: dict[str, Any] = {"line": 0, "marker": ".", "size": 7.5 if few else 2.0}
+    curve = Curve(*(points if few else (across, up)), PALETTE["blue"], **look)
+    return Display((curve,), *map(Axis, names), size=(4.2, 3.8), about="phase plane")
+
+
 def power_spectrum_curve(spectrum: xr.DataArray, ax: Axes | None = None, *, legend: bool = True) -> Axes:
     """Power against frequency, the power on a logarithmic axis.
 
@@ -80,20 +99,17 @@ def power_spectrum_curve(spectrum: xr.DataArray, ax: Axes | None = None, *, lege
         >>> power_spectrum_curve(power_spectrum([0.0, 1.0] * 50)).get_yscale()
         'log'
     """
+    return spectrum_display(spectrum, legend=legend).plot(ax)
+
+
+def spectrum_display(spectrum: xr.DataArray, *, legend: bool = True) -> Display:
+    """The picture of `power_spectrum_curve`, whose arguments these are."""
     columns = _along("spectrum", spectrum, "frequency")
-    ax = axes_or_new(ax, size=(5.2, 3.4))
-    floor = _FAINTEST_POWER * columns.max()
-    for feature, power in enumerate(columns.T):
-        shown = np.where(power > floor, power, np.nan)
-        ax.plot(spectrum.frequency.values, shown, color=_colour(feature), linewidth=0.9, label=_name(feature))
-    ax.set_yscale("log")
-    ax.set_xlim(0, 0.5)
-    ax.set_xlabel("frequency, cycles per step")
-    ax.set_ylabel("power")
-    return _with_legend(ax, columns, legend)
+    shown = np.where(columns > _FAINTEST_POWER * columns.max(), columns, np.nan)
+    axes = Axis("frequency, cycles per step", (0, 0.5)), Axis("power", log=True)
+    return _curves(spectrum.frequency.values, shown, axes, legend)
 
 
-@styled
 def autocorrelation_curve(correlation: xr.DataArray, ax: Axes | None = None, *, legend: bool = True) -> Axes:
     """Autocorrelation against the lag.
 
@@ -106,15 +122,29 @@ def autocorrelation_curve(correlation: xr.DataArray, ax: Axes | None = None, *, 
         'lag, steps'
     """
     columns = _along("correlation", correlation, "lag")
-    ax = axes_or_new(ax, size=(5.2, 3.4))
-    ax.axhline(0, color=PALETTE["grey"], linewidth=0.8)
-    for feature, values in enumerate(columns.T):
-        ax.plot(correlation.lag.values, values, color=_colour(feature), linewidth=0.9, label=_name(feature))
-    ax.margins(x=0.01)
-    ax.set_ylim(-1.08, 1.08)
-    ax.set_xlabel("lag, steps")
-    ax.set_ylabel("autocorrelation")
-    return _with_legend(ax, columns, legend)
+    axes = Axis("lag, steps", margin=0.01), Axis("autocorrelation", (-1.08, 1.08))
+    zero = Level(0, PALETTE["grey"], line=0.8)
+    return _curves(correlation.lag.values, columns, axes, legend, zero).plot(ax)
+
+
+def _curves(
+    x: np.ndarray,
+    columns: np.ndarray,
+    axes: tuple[Axis, Axis],
+    legend: bool,
+    *behind: Mark,
+    names: Sequence[str] = (),
+    **look: Any,
+) -> Display:
+    """One curve per feature [point, feature], with what lies behind them."""
+    count = columns.shape[1]
+    names = names or [overlap_name(feature) for feature in range(count)]
+    marks = [*behind]
+    for feature, (values, name) in enumerate(zip(columns.T, names, strict=True)):
+        colour = FEATURE_COLOURS[feature % len(FEATURE_COLOURS)]
+        marks.append(Curve(x, values, colour, label=name, **({"line": 0.9} | look)))
+    where = "corner" if legend and 1 < count <= len(FEATURE_COLOURS) else ""
+    return Display(marks, *axes, where, columns=count, size=(5.8, 3.3))
 
 
 def _columns(name: str, values: Any) -> np.ndarray:
@@ -131,17 +161,3 @@ def _along(name: str, values: xr.DataArray, axis: str) -> np.ndarray:
         got = values.dims if isinstance(values, xr.DataArray) else type(values).__name__
         raise fail(name, got, f"a DataArray [{axis}] or [{axis}, feature]")
     return values.values.reshape(len(values), -1)
-
-
-def _colour(feature: int) -> str:
-    return FEATURE_COLOURS[feature % len(FEATURE_COLOURS)]
-
-
-def _name(feature: int) -> str:
-    return f"$m_{{o,{feature + 1}}}$"
-
-
-def _with_legend(ax: Axes, columns: np.ndarray, legend: bool) -> Axes:
-    if legend and 1 < columns.shape[1] <= len(FEATURE_COLOURS):
-        ax.legend(loc="upper right", ncols=columns.shape[1], handlelength=1.0, columnspacing=1.0, borderaxespad=0.1)
-    return ax

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patheffects import withStroke
 
 from .._validation import fail
 from ..learning import Architecture, path_scores
-from .ribbons import Ribbons, numbered_heads, ribbons_of
-from .style import INK, axes_or_new, colours_for, styled
+from .display import Axis, Band, Curve, Display, Mark, Text
+from .style import INK, colours_for, short_number
 
 # Past this many paths colours repeat, and a legend would no longer tell them apart.
 _MOST_IN_LEGEND = 9
@@ -19,9 +20,10 @@ _MOST_IN_LEGEND = 9
 _MOST_NAMED_NODES, _MOST_LARGE_NAMES = 12, 4
 # Longer legends take two columns, where labels are short enough for it.
 _LONGEST_COLUMN, _LONGEST_LABEL = 3, 26
+# Points of a band from one column to the next.
+_STEPS = 24
 
 
-@styled
 def path_graph(
     architecture: Architecture,
     order_parameter: Any,
@@ -55,35 +57,87 @@ def path_graph(
     if architecture.skip:
         names = [["skip", *layer] for layer in names]
     # Skips are −1 among the heads, and first among the nodes.
-    found = ribbons_of(architecture.path_heads() + architecture.skip, names, scores, path_names)
+    return path_display(architecture.path_heads() + architecture.skip, names, scores, path_names).plot(ax)
 
-    ax = axes_or_new(ax, size=(5.0, 3.8))
-    for (x, low, high), label, colour in zip(found.ribbons, found.labels, colours_for(len(scores)), strict=True):
-        ax.fill_between(x, low, high, color=colour, alpha=0.8, linewidth=0, label=label)
-    _nodes(ax, found)
-    ax.set(xticks=[], yticks=[], xlim=(-0.02, found.columns - 0.98), ylim=(-found.tallest / 2, found.tallest / 2))
-    ax.spines[:].set_visible(False)
+
+def numbered_heads(head_names: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Names of heads by layer, each with the numbers of its layer and its place in it, from 1.
+
+    Example:
+        >>> numbered_heads([["good", "random"], ["uniform"]])
+        [['1.1 good', '1.2 random'], ['2.1 uniform']]
+    """
+    return [[f"{layer}.{head} {name}" for head, name in enumerate(row, 1)] for layer, row in enumerate(head_names, 1)]
+
+
+def path_display(
+    path_nodes: np.ndarray, node_names: Sequence[Sequence[str]], scores: np.ndarray, path_names: Sequence[str]
+) -> Display:
+    """The paths as bands; heights are shares of the sum of all scores.
+
+    Arguments:
+        path_nodes: the node of each path in each layer, [path, layer]; every node has a path.
+        node_names: of the nodes by layer, the first on top.
+        scores: U_ππ, [path].
+        path_names: one per path.
+    """
+    paths, layers = path_nodes.shape
+    columns = [np.zeros(paths, int), *path_nodes.T, np.zeros(paths, int)]
+    names = [["input"], *map(list, node_names), ["output"]]
+    shares = scores / (float(scores.sum()) or 1.0)
+    # At the output paths stand in the order of the heads they come from, so that they need not cross.
+    orders = [np.arange(paths)] * (layers + 1) + [np.lexsort(path_nodes.T)]
+    places = [
+        _stack(shares, column, len(row), order) for column, row, order in zip(columns, names, orders, strict=True)
+    ]
+    labels = [f"{name}  {short_number(round(score, 2))}" for name, score in zip(path_names, scores, strict=True)]
+    named = paths <= _MOST_IN_LEGEND
+    marks: list[Mark] = []
+    for path, (label, colour) in enumerate(zip(labels, colours_for(paths), strict=True)):
+        x, low = _swing([lower[path] for lower, _ in places])
+        marks.append(Band(x, low, low + shares[path], colour, 0.8, label, label=label if named else ""))
+    for column, ((_, spans), row) in enumerate(zip(places, names, strict=True)):
+        side = "left" if column == 0 else "right" if column == layers + 1 else "center"
+        size = 9.5 if len(spans) <= _MOST_LARGE_NAMES else 7.5
+        for (low, high), name in zip(spans, row, strict=True):
+            marks.append(Curve([column, column], [low, high], INK, line=3))
+            if len(spans) <= _MOST_NAMED_NODES:
+                marks.append(Text(column, high, name, size=size, across=side, up="bottom", shift=(0, 2.5), rim=True))
+    tallest = max(spans[0][1] - spans[-1][0] for _, spans in places) or 1.0
     meaning = r"as thick as $U_{\pi\pi}$"
-    if len(scores) > _MOST_IN_LEGEND:
-        ax.set_xlabel(meaning)
-        return ax
-    two = len(scores) > _LONGEST_COLUMN and max(map(len, found.labels)) <= _LONGEST_LABEL
-    look = {"ncols": 2 if two else 1, "handlelength": 1.6, "labelspacing": 0.3, "columnspacing": 1.2}
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), title=meaning, title_fontsize=9.5, **look)
-    return ax
+    two = paths > _LONGEST_COLUMN and max(map(len, labels)) <= _LONGEST_LABEL
+    return Display(
+        marks,
+        Axis("" if named else meaning, (-0.02, layers + 1.02), ticks=[]),
+        Axis("", (-0.5 * tallest, 0.57 * tallest), ticks=[]),
+        "below" if named else "",
+        columns=2 if two else 1,
+        heading=meaning,
+        size=(5.0, 3.8),
+        frame=False,
+        about="paths through the heads, as thick as U",
+    )
 
 
-def _nodes(ax: Axes, found: Ribbons) -> None:
-    """Bars where paths meet, each with the name of its head above."""
-    rim = [withStroke(linewidth=3, foreground="white", alpha=0.75)]
-    for column, (spans, names) in enumerate(zip(found.spans, found.names, strict=True)):
-        side = "left" if column == 0 else "right" if column == found.columns - 1 else "center"
-        for (low, high), name in zip(spans, names, strict=True):
-            # Caps that stand out keep a head visible whose paths have no weight.
-            bar = {"color": INK, "linewidth": 3, "solid_capstyle": "projecting", "clip_on": False}
-            ax.plot([column, column], [low, high], **bar)
-            if len(spans) > _MOST_NAMED_NODES:
-                continue
-            size = 9.5 if len(spans) <= _MOST_LARGE_NAMES else 7.5
-            place = {"xytext": (0, 2.5), "textcoords": "offset points", "ha": side, "va": "bottom"}
-            ax.annotate(name, (column, high), fontsize=size, path_effects=rim, zorder=4, **place)
+def _stack(
+    shares: np.ndarray, column: np.ndarray, nodes: int, order: np.ndarray
+) -> tuple[np.ndarray, list[tuple[float, float]]]:
+    """Lower ends of all paths in one column, first head on top, and the span (low, high) of every node."""
+    gap = 0.22 if nodes <= 4 else 1.0 / nodes
+    top = (shares.sum() + gap * (nodes - 1)) / 2
+    lower, spans = np.zeros(len(shares)), []
+    for node in range(nodes):
+        through = order[column[order] == node]
+        ends = top - np.cumsum(shares[through])
+        lower[through] = ends
+        spans.append((float(ends[-1]), float(top)))
+        top = ends[-1] - gap
+    return lower, spans
+
+
+def _swing(heights: list[float]) -> tuple[np.ndarray, np.ndarray]:
+    """A line that swings from column to column: x and y."""
+    step = np.linspace(0, 1, _STEPS)
+    swing = (1 - np.cos(np.pi * step)) / 2
+    x = np.concatenate([column + step for column in range(len(heights) - 1)])
+    return x, np.concatenate([start + (end - start) * swing for start, end in pairwise(heights)])

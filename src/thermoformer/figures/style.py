@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -133,6 +133,17 @@ def colours_for(count: int) -> list[str]:
         ['#0072B2', '#D55E00']
     """
     return [CYCLE[index % len(CYCLE)] for index in range(count)]
+
+
+def ink_on(colour: Sequence[float]) -> str:
+    """Black or white, whichever can be read on a colour of red, green and blue from 0 to 1.
+
+    Example:
+        >>> ink_on((1.0, 1.0, 0.0)), ink_on((0.0, 0.0, 1.0))
+        ('black', 'white')
+    """
+    red, green, blue = colour[:3]
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else "black"
 
 
 def short_number(value: float) -> str:

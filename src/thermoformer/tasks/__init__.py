@@ -3,6 +3,7 @@
 from .files import data_file
 from .hidden_markov import HiddenMarkovTask, MarkovSequences
 from .images import ImageClasses, load_omniglot, load_other_images, split_classes
+from .markov_inputs import hidden_markov_inputs
 from .one_shot import OneShotDraw, OneShotSequences, OneShotTask, one_shot_tokens
 from .stories import stories_weights, write_stories_folder
 from .text import LabelledTexts, read_labelled, read_text, sst2, trec
@@ -16,6 +17,7 @@ __all__ = [
     "OneShotSequences",
     "OneShotTask",
     "data_file",
+    "hidden_markov_inputs",
     "load_omniglot",
     "load_other_images",
     "one_shot_tokens",

@@ -252,7 +252,7 @@ def write_page(
 ) -> Path:
     """Figures (PNG and SVG), curves (netCDF and CSV) if there are any, and the page; returns its path."""
     from ... import figures  # matplotlib is slow to import: only when something is drawn
-    from ...figures.heads import METHOD_LABELS
+    from ...figures.pruning import METHOD_LABELS
 
     label = _MEANING.get(record["method"], "score of the head")
     drawn: dict[str, Any] = {"scores": figures.head_score_map(scores, removed=removed, label=label).figure}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import thermoformer
-from thermoformer.app._parsing import SPOILED, one_tree_at_a_time
+from thermoformer.app.syntax_lock import AFFECTED, one_tree_at_a_time
 
 # Long enough for the collector to run in the middle of its tree.
 SOURCE = Path(thermoformer.__file__).with_name("app").joinpath("page.py").read_text(encoding="utf-8")
@@ -52,7 +52,7 @@ def test_threads_do_not_spoil_each_others_trees():
         assert failures() == []
 
 
-@pytest.mark.skipif(not SPOILED, reason="this Python parses in several threads")
+@pytest.mark.skipif(not AFFECTED, reason="this Python parses in several threads")
 def test_without_a_turn_they_do():
     assert any("recursion depth mismatch" in words for words in failures())
 

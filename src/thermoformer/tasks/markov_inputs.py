@@ -1,4 +1,4 @@
-"""Attentioned inputs of the hidden-Markov task at the speed of a slider.
+"""Attentioned inputs of the hidden-Markov task, quick to compute again at another noise.
 
 The same numbers as `task.sample`, `bilinear_attention` and `PathFeatures.from_attention` give, to rounding. A token is
 x = σ_⊥ a + c E: a is noise drawn once, orthogonal to both states; E are the two directions of the states and the
@@ -6,57 +6,59 @@ one-hot positions; and only the few coordinates c know the parallel noise and th
 
     xᵀ W x' = σ_⊥² aᵀWa' + σ_⊥ (aᵀW Eᵀ c' + cᵀ E W a') + cᵀ (E W Eᵀ) c',
 
-needs products with the wide W once per head, not once per move of a slider. Of the top layer only the last query is
-read, and only that is computed.
+needs products with the wide W once per head, not once per noise. Of the top layer only the last query is read, and only
+that is computed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
-from ..tasks import HiddenMarkovTask
+from .._validation import fail
+from ..learning import PathFeatures
+from .hidden_markov import HiddenMarkovTask
 
 Seed = tuple[int, ...]
 
 
-def attentioned_inputs(
-    task: HiddenMarkovTask,
-    examples: int,
-    seed: Seed,
-    kinds: tuple[tuple[str, ...], ...],
-    head_seeds: tuple[tuple[Seed, ...], ...],
-) -> tuple[np.ndarray, np.ndarray]:
-    """ξ [example, path, feature] of sampled sequences at the last query, for one or two layers, and their labels.
+def hidden_markov_inputs(
+    task: HiddenMarkovTask, examples: int, heads: Sequence[Sequence[tuple[str, Seed]]], *, seed: Seed
+) -> tuple[PathFeatures, np.ndarray]:
+    """Attentioned inputs of sampled sequences at the last query, for one or two layers of heads, and their labels.
+
+    What does not depend on the noise and on `stay_probability` is kept between calls.
 
     Arguments:
-        examples, seed: as in `task.sample`.
-        kinds, head_seeds: by layer and head, as in `task.head`.
+        examples, seed: as in `task.sample`; the seed a tuple.
+        heads: kind and seed of every head by layer, as in `task.head`.
+
+    Returns:
+        ξ [example, path, feature], and labels [example].
 
     Example:
-        >>> task = HiddenMarkovTask(1.0)
-        >>> xi, labels = attentioned_inputs(task, 6, (3,), (("good", "random"), ("uniform",)), (((0,), (1,)), ((2,),)))
-        >>> xi.shape, labels.tolist()
-        ((6, 2, 231), [1.0, 1.0, 1.0, -1.0, -1.0, -1.0])
+        >>> heads = [[("good", (0,)), ("random", (1,))], [("uniform", (2,))]]
+        >>> features, labels = hidden_markov_inputs(HiddenMarkovTask(1.0), 6, heads, seed=(3,))
+        >>> features, labels.tolist()
+        (PathFeatures(examples=6, paths=2, token_width=231), [1.0, 1.0, 1.0, -1.0, -1.0, -1.0])
     """
-    plain = _plain(task)
+    if len(heads) not in (1, 2):
+        raise fail("heads", f"{len(heads)} layers", "one or two")
+    # Kept for the task at standard noise.
+    plain = HiddenMarkovTask(tokens=task.tokens, feature_width=task.feature_width, logit_scale=task.logit_scale)
     noise, along = _unit_noise(plain, examples, seed)
     places, labels = _places(task, along, examples, seed)
     layers = []
-    for layer, heads in enumerate(zip(kinds, head_seeds, strict=True)):
-        last = layer == len(kinds) - 1
-        parts = [_head_parts(plain, examples, seed, kind, head, last) for kind, head in zip(*heads, strict=True)]
+    for number, layer in enumerate(heads, 1):
+        parts = [_head_parts(plain, examples, seed, kind, tuple(one), number == len(heads)) for kind, one in layer]
         layers.append([_attention(task, places, *part) for part in parts])
     carried = np.concatenate(layers[-1], axis=1)
     if len(layers) == 2:
         carried = np.concatenate([carried @ attention for attention in layers[0]], axis=1)
-    return task.perpendicular_noise * (carried @ noise) + (carried @ places) @ _directions(task), labels
-
-
-def _plain(task: HiddenMarkovTask) -> HiddenMarkovTask:
-    """The task at standard noise: what is kept between moves of a slider is kept for this one."""
-    return HiddenMarkovTask(tokens=task.tokens, feature_width=task.feature_width, logit_scale=task.logit_scale)
+    xi = task.perpendicular_noise * (carried @ noise) + (carried @ places) @ _directions(task)
+    return PathFeatures.from_attentioned_inputs(xi), labels
 
 
 def _directions(task: HiddenMarkovTask) -> np.ndarray:

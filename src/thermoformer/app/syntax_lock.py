@@ -1,4 +1,4 @@
-"""One syntax tree at a time, for the Pythons in which two threads spoil each other's."""
+"""Lets threads make syntax trees one at a time, for versions of Python in which two threads corrupt each other's."""
 
 from __future__ import annotations
 import __future__
@@ -8,19 +8,18 @@ import builtins
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
-# The parser counts the depth of the tree under way in one place for all threads (python/cpython#106905), and the
-# collector of garbage may let another thread in. Every page of the explorer is parsed, and so are its cells.
-_VERSION = sys.version_info
-SPOILED = (3, 11) <= _VERSION < (3, 11, 8) or (3, 12) <= _VERSION < (3, 12, 2)
+# The parser counts the depth of a tree in one place for all threads (python/cpython#106905), and garbage collection may
+# switch threads. Every page of the explorer is parsed, and so are its cells.
+AFFECTED = (3, 11) <= sys.version_info < (3, 11, 8) or (3, 12) <= sys.version_info < (3, 12, 2)
 
 _FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 
 
 @contextmanager
-def one_tree_at_a_time(needed: bool = SPOILED) -> Iterator[None]:
+def one_tree_at_a_time(needed: bool = AFFECTED) -> Iterator[None]:
     """Lets one thread at a time make a syntax tree, in all of this process, until the end of the block.
 
     Arguments:
@@ -35,17 +34,15 @@ def one_tree_at_a_time(needed: bool = SPOILED) -> Iterator[None]:
         yield
         return
     plain: Any = builtins.compile
-    # What the collector calls may parse too, in the thread that holds the turn.
-    turn = threading.RLock()
+    # Garbage collection may run code that parses, in the thread that holds the lock.
+    lock = threading.RLock()
 
     def compile(
         source: Any, filename: Any, mode: str, flags: int = 0, dont_inherit: bool = False, *rest: Any, **named: Any
     ) -> Any:
-        if not dont_inherit:  # from who calls, not from this file
+        if not dont_inherit:  # from the caller, not from this file
             flags |= sys._getframe(1).f_code.co_flags & _FUTURE
-        if not flags & ast.PyCF_ONLY_AST:
-            return plain(source, filename, mode, flags, True, *rest, **named)
-        with turn:
+        with lock if flags & ast.PyCF_ONLY_AST else nullcontext():
             return plain(source, filename, mode, flags, True, *rest, **named)
 
     builtins.compile = compile
