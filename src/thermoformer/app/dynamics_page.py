@@ -188,7 +188,7 @@ class DynamicsView(View):
             self.wait(True)
             if self._shown is not None and self._shown[0] is stepper:
                 return self._shown[1]
-        # The figure is always the second of three: in another place a browser would make it anew.
+        # The figure is always the second of three: in another place a browser would rebuild it.
         parts = mo.vstack([self._progress(stepper), *self._figure(stepper, place)], gap=0.2)
         self._shown = stepper, parts
         return parts
