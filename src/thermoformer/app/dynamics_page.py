@@ -91,7 +91,7 @@ class DynamicsView(View):
 
     def beta_slider(self) -> Any:
         """β over the range of the diagram, at its last value; an end that is empty stands at its default."""
-        ends = zip(self.span.value.values(), DynamicsChoice().between, strict=True)
+        ends = zip(self._between, DynamicsChoice().between, strict=True)
         low, high = sorted(default if value is None else value for value, default in ends)
         return slider("β", np.round(np.linspace(low, high, 601), 6).tolist(), self.beta)
 
@@ -116,7 +116,7 @@ class DynamicsView(View):
     def ask(self, values: dict[str, Any]) -> bool:
         """Takes the values of the controls, and those of `beta` and `span`."""
         self.moved, self.picture = time.monotonic(), None
-        self._choice = chosen(values, tuple(self.span.value.values()), self.beta)
+        self._choice = chosen(values, self._between, self.beta)
         return compiles(self._choice)
 
     def numbers(self) -> mo.Html:
@@ -165,6 +165,11 @@ class DynamicsView(View):
             left[0].advance()
         self.wait(any(not work.done for work in left))
         return stepper
+
+    @property
+    def _between(self) -> Any:
+        """Both ends of the range of β; None for one that is empty."""
+        return tuple(self.span.value.values())
 
     @property
     def _moving(self) -> bool:
@@ -251,7 +256,7 @@ def chosen(values: dict[str, Any], between: tuple[float, ...], beta: float) -> D
         between: the range of β.
         beta: of its slider.
     """
-    given = {name: value for name, value in values.items() if name not in ("file", "refine", "longer")}
+    given: dict[str, Any] = {name: value for name, value in values.items() if name not in ("file", "refine", "longer")}
     if given["features"] != "table":
         given["table"] = ""
     elif values["file"]:

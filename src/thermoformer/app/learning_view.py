@@ -305,7 +305,7 @@ class LearningWork(Work):
         left = [] if curve else list(widths_for(data.train.paths, len(data.labels)))
         parts = 1 + len(left)
         solution = yield from self._minimum(limit.solution, self.width, TOLERANCE)
-        self.picture = _picture(data, limit, solution, curve or Curve(*np.zeros((3, 0))))
+        picture = self.picture = _picture(data, limit, solution, curve or Curve(*np.zeros((3, 0))))
         points: list[tuple[int, float, bool]] = []
         start = limit.solution
         while left:
@@ -316,7 +316,7 @@ class LearningWork(Work):
             accuracy = _accuracy(solution, data.test, data.test_labels)
             points.insert(0, (solution.architecture.widths[0], accuracy, solution.converged))
             curve = Curve(*map(np.array, zip(*points, strict=True)))
-            self.picture = replace(self.picture, **curve._asdict())
+            self.picture = replace(picture, **curve._asdict())
         if curve is not None:
             data.curves[temperature] = curve
 
