@@ -71,7 +71,7 @@ class DynamicsView(View):
         super().__init__(address, say_waits)
         self.controls = controls(choice)
         ends = {"lowest": "from", "highest": "to"}
-        self.span = mo.ui.dictionary(
+        self.span: Any = mo.ui.dictionary(
             {
                 name: mo.ui.number(0.0, HIGHEST_BETA, 0.01, value=value, label=label)
                 for (name, label), value in zip(ends.items(), choice.between, strict=True)
@@ -91,7 +91,7 @@ class DynamicsView(View):
 
     def beta_slider(self) -> Any:
         """β over the range of the diagram, at its last value; an end that is empty stands at its default."""
-        ends = zip(self._between, DynamicsChoice().between, strict=True)
+        ends = zip(self.span.value.values(), DynamicsChoice().between, strict=True)
         low, high = sorted(default if value is None else value for value, default in ends)
         return slider("β", np.round(np.linspace(low, high, 601), 6).tolist(), self.beta)
 
@@ -116,7 +116,7 @@ class DynamicsView(View):
     def ask(self, values: dict[str, Any]) -> bool:
         """Takes the values of the controls, and those of `beta` and `span`."""
         self.moved, self.picture = time.monotonic(), None
-        self._choice = chosen(values, self._between, self.beta)
+        self._choice = chosen(values, tuple(self.span.value.values()), self.beta)
         return compiles(self._choice)
 
     def numbers(self) -> mo.Html:
@@ -167,11 +167,6 @@ class DynamicsView(View):
         return stepper
 
     @property
-    def _between(self) -> Any:
-        """Both ends of the range of β; None for one that is empty."""
-        return tuple(self.span.value.values())
-
-    @property
     def _moving(self) -> bool:
         return time.monotonic() - self.moved < PAUSE
 
@@ -193,7 +188,7 @@ class DynamicsView(View):
             self.wait(True)
             if self._shown is not None and self._shown[0] is stepper:
                 return self._shown[1]
-        # The figure is always the second of three: in another place a browser would rebuild it.
+        # The figure is always the second of three: in another place a browser would make it anew.
         parts = mo.vstack([self._progress(stepper), *self._figure(stepper, place)], gap=0.2)
         self._shown = stepper, parts
         return parts

@@ -192,7 +192,7 @@ class Card(ABC):
 
     Fields:
         shown: the figure as the page has it; empty before the first.
-        table: makes columns by name when they are saved.
+        table: columns by name, asked for when they are saved.
     """
 
     def __init__(self, name: str, ending: str, kind: str) -> None:
