@@ -209,9 +209,9 @@ def controls(choice: LearningChoice) -> Any:
 def chosen(values: dict[str, Any]) -> LearningChoice:
     """The choice that values of the controls make; what is wrong with them is a ValueError with a sentence."""
     layers = [[kind for kind in layer if kind != NONE] for layer in values["layers"]]
-    named = tuple("+".join(layer) for layer in layers if layer)
     given: dict[str, Any] = {name: value for name, value in values.items() if name != "file"}
-    return LearningChoice(**given | {"layers": named})
+    given["layers"] = tuple("+".join(layer) for layer in layers if layer)
+    return LearningChoice(**given)
 
 
 def numbers_of(picture: LearningPicture) -> list[tuple[str, str]]:
