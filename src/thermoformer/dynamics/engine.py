@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -76,8 +77,8 @@ class Tally(Recorder):
         """Nothing is counted yet."""
         first = lanes.observe(state)  # deviations are summed from here, which loses fewer digits
         zeros, infinite = jnp.zeros_like(first), jnp.full_like(first, jnp.inf)
-        sums = {"origin": first, "total": zeros, "squares": zeros, "lowest": infinite, "highest": -infinite}
-        return sums | {"changes": zeros[0]}
+        moments = {"origin": first, "total": zeros, "squares": zeros, "changes": zeros[0]}
+        return moments | {"lowest": infinite, "highest": -infinite}
 
     def update(self, sums: Sums, lanes: Lanes, before: Any, after: Any) -> Sums:
         """One more point of the orbit, and its distance to the next."""
@@ -386,7 +387,7 @@ def _run_batch(
 ) -> dict[str, Any]:
     """Steps the lanes of one batch and hands their states to the recorders."""
     exponents, recorders = plan.exponents, plan.recorders if plan.steps else ()
-    every, vectors = (1, 0) if exponents is None else (exponents.every, exponents.count)
+    every = 1 if exponents is None else exponents.every
     mesh = Mesh(np.array(devices), ("lane",))
 
     def place(array: Array) -> Array:
@@ -396,27 +397,22 @@ def _run_batch(
 
     with jax.default_device(devices[0]):
         lanes, state = model.in_lanes(states, parameters, place)
-        at_once = [steps_at_once(model.dimension, len(states), count, devices[0].platform) for count in (0, vectors)]
-
-        def walk_on(state: Any, turns: int, recorders: Any = (), sums: Any = (), columns: Any = None) -> Any:
-            some, steps = (at_once[0], 1) if columns is None else (at_once[1] // every or 1, every)
-            return walk(lanes, state, turns, some, recorders, sums, columns, steps, clock.listen)
-
-        alignment = min(int(ALIGNMENT_SHARE * plan.steps), LONGEST_ALIGNMENT) // every if vectors else 0
+        walk_on = partial(walk, lanes, listen=clock.listen)
+        alignment = min(int(ALIGNMENT_SHARE * plan.steps), LONGEST_ALIGNMENT) // every if exponents else 0
         aligns_before = alignment * every <= plan.transient
         for steps in _shares(plan.transient - aligns_before * alignment * every, 1 if traced(state) else plan.pieces):
             clock.tick("transient")
             state, *_ = walk_on(state, steps)
         *sums, columns = _begin(lanes, state, (*recorders, exponents)) if plan.steps else (None,)
         if alignment:
-            ahead, _, columns, _ = walk_on(state, alignment, recorders, sums, columns)
+            ahead, _, columns, _ = walk_on(state, alignment, recorders, sums, columns, every)
             # A transient too short to align in is left as it is: the orbit is counted from its end.
             state = ahead if aligns_before else state
         turns, early, blocks = _shares(max(plan.steps // every, plan.blocks), plan.blocks), sums, []
         for number, some in enumerate(turns):
             clock.tick("orbit")
             early = sums if number == plan.blocks // 2 else early
-            state, sums, columns, growth = walk_on(state, some, recorders, sums, columns)
+            state, sums, columns, growth = walk_on(state, some, recorders, sums, columns, every)
             blocks.append(growth)
         values = {} if plan.returns is None else plan.returns.find(lanes, state, walk_on)
         sums, early, blocks, state = numbers((sums, early, blocks, state))
@@ -451,7 +447,6 @@ def walk(
     lanes: Lanes,
     state: Any,
     turns: int,
-    at_once: int,
     recorders: Sequence[Recorder] = (),
     sums: Sequence[Sums] = (),
     columns: Array | None = None,
@@ -465,6 +460,7 @@ def walk(
     """
     growth = None if columns is None else (np.zeros((columns.shape[0], columns.shape[-1])),) * 2
     carry = (state, tuple(sums), columns, growth)
+    at_once = max(steps_at_once(state, 0 if columns is None else len(columns)) // every, 1)
     differentiable = traced(lanes, state) and not recorders and columns is None  # if programs know the number of turns
     for done in range(0, turns, at_once):
         listen()
@@ -509,17 +505,18 @@ def finite_lanes(state: Any) -> np.ndarray:
     return xp.asarray(xp.concatenate(parts).all(axis=0))
 
 
-def steps_at_once(dimension: int, lanes: int = 1, vectors: int = 0, platform: str | None = None) -> int:
+def steps_at_once(arrays: Any, vectors: int = 0) -> int:
     """Steps of one compiled call, so few that Ctrl-C is heard after about a second."""
-    if (platform or jax.default_backend()) != "cpu":
+    if jax.default_backend() != "cpu":
         return FEWEST_AT_ONCE
     # Orthonormalising costs as the square of the number of vectors.
-    return min(max(NUMBERS_AT_ONCE // (lanes * dimension * (1 + vectors) ** 2), FEWEST_AT_ONCE), MOST_AT_ONCE)
+    work = sum(array.size for array in jax.tree.leaves(arrays)) * (1 + vectors) ** 2
+    return min(max(NUMBERS_AT_ONCE // work, FEWEST_AT_ONCE), MOST_AT_ONCE)
 
 
-def kept_rows(step: Callable[..., Any], lanes: Lanes, carry: Any, steps: int, at_once: int | None = None) -> Any:
+def kept_rows(step: Callable[..., Any], lanes: Lanes, carry: Any, steps: int) -> Any:
     """The last carry and all rows [step, ...] of one lane, for carry, rows = step(lanes, carry) at every step."""
-    at_once, pieces = at_once or MOST_AT_ONCE, []
+    at_once, pieces = steps_at_once(carry), []
     for done in range(0, steps, at_once):
         some = min(at_once, steps - done)
         # Orbits of several lengths share one program. Derivatives need a number of steps that is known to it.

@@ -116,7 +116,7 @@ def iterate(model: Any, state: Any, steps: int) -> Any:
 def _walked(model: Map, state: Any, steps: int) -> tuple[Lanes, Any]:
     """One lane, and its state some steps later."""
     lanes, lane_state = model.in_lanes([state])
-    return lanes, engine.walk(lanes, lane_state, steps, engine.steps_at_once(model.dimension))[0]
+    return lanes, engine.walk(lanes, lane_state, steps)[0]
 
 
 def _recorded(lanes: Lanes, before: Any) -> Any:

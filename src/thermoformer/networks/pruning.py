@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
-from .._keys import KeyLike, as_key
+from .._keys import KeyLike, as_key, numpy_generator
 from .._validation import labels_for, one_of, positive_integer, sequence
 from ..learning.architecture import Architecture, checked_architecture
 from ..learning.evidence import evidence_scores
@@ -110,8 +109,7 @@ def random_orders(arch: Architecture, count: int, *, key: KeyLike) -> list[list[
         >>> [len(order) for order in random_orders(Architecture((4, 4), 5), 3, key=0)]
         [6, 6, 6]
     """
-    labels = head_labels(checked_architecture(arch))
-    random = np.random.default_rng(np.asarray(jax.random.key_data(as_key(key))))
+    labels, random = head_labels(checked_architecture(arch)), numpy_generator(as_key(key))
     drawn = [random.permutation(len(labels)) for _ in range(positive_integer("count", count))]
     return [removal_order(arch, [labels[index] for index in one]) for one in drawn]
 
@@ -151,12 +149,7 @@ def rescored_order(
 
 
 def path_factors(arch: Architecture, removed: Sequence[Head], name: str = "heads") -> np.ndarray:
-    """The factor of each path when heads are removed: 0 through one of them, else the layers' rescaling.
-
-    Example:
-        >>> path_factors(Architecture((2, 1), 5), [(0, 1)]).round(3).tolist()
-        [1.414, 0.0]
-    """
+    """The factor of each path when heads are removed: 0 through one of them, else the layers' rescaling."""
     factors = np.ones(arch.paths)
     for layer, (kept, heads) in enumerate(zip(heads_kept(arch, removed, name), arch.path_heads().T, strict=True)):
         scale = np.sqrt(arch.heads[layer] / len(kept))
