@@ -157,14 +157,11 @@ class Features:
 
     @classmethod
     def from_table(cls, table: str | Path) -> Self:
-        """Features from a table of signs: per pattern one line with its role and its signs.
+        """Features from a table of signs, or the path to one: per pattern one line with its role and its signs.
 
         The lines of a role are its features in order. A bar divides semantic columns, which share the bits equally,
         from positional bits. With several heads the roles v, q, k carry the head, counted from 1: "v2 -+|+". What
         follows # is not read.
-
-        Arguments:
-            table: the text, or the path to a file with it.
 
         Example:
             >>> Features.from_table('''
@@ -207,11 +204,7 @@ class Features:
     def segments(
         cls, segments: int = 3, features: int = 3, positional_bits: int = 2, heads: int = 1, *, key: KeyLike = 0
     ) -> Self:
-        """Semantic bits in equal blocks, one fair sign per role, feature and block, like the paper's features.
-
-        Arguments:
-            segments: the number of blocks.
-            features, positional_bits, heads, key: as in `random`.
+        """Like `random`, with the semantic bits in equal blocks of one sign each, as the paper's features have them.
 
         Example:
             >>> Features.segments(4, key=1).fractions.tolist()
@@ -223,14 +216,10 @@ class Features:
     def gaussian(
         cls, features: int, scale: float, positional_bits: int = 2, heads: int = 1, *, key: KeyLike = 0
     ) -> Self:
-        """Random correlations: every ⟨o_b α_a⟩ normal with the given standard deviation, clipped to ±1.
+        """Random correlations: every ⟨o_b α_a⟩ normal with standard deviation `scale`, clipped to ±1; else as `random`.
 
         ⟨o_a o_a⟩ = 1 and ⟨o_a o_b⟩ = ⟨o_b o_a⟩; a larger odd product is the product of the pairs ⟨o_b α_a⟩ over its
         members. In general no patterns have such correlations: the mean-field map takes them, a finite network cannot.
-
-        Arguments:
-            scale: standard deviation of a correlation.
-            features, positional_bits, heads, key: as in `random`; positional bits are fair signs.
 
         Example:
             >>> Features.gaussian(3, 0.2, key=1).classes
@@ -248,10 +237,9 @@ class Features:
 
     @classmethod
     def uniform_means(cls, features: int, positional_bits: int = 2, heads: int = 1, *, key: KeyLike = 0) -> Self:
-        """Independent feature bits, each feature with its own mean, uniform on [−1, 1]: correlations are products.
+        """Like `random`, with infinitely many bits whose mean is uniform on [−1, 1] for each feature.
 
-        Arguments:
-            features, positional_bits, heads, key: as in `random`; positional bits are fair signs.
+        Bits are independent, so correlations are products of these means.
 
         Example:
             >>> Features.uniform_means(3, key=1).classes
@@ -470,9 +458,6 @@ class Features:
         if self.fractions is not None:
             variables["fractions"] = (("column",), self.fractions)
         return xr.Dataset(variables)
-
-
-# Checks of what a user gives: each error names the role, what was given and what was expected.
 
 
 def _roles(name: str, value: Any) -> dict[str, Any]:

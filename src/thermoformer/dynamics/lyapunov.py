@@ -158,4 +158,4 @@ def _grow(lanes: Lanes, carry: Any) -> Any:
     """The linearisation and tangent vectors one step on, and the growth of each, −inf if lost to rounding."""
     linear, columns = carry
     columns, logarithms, lost = orthonormalise(lanes.push(linear, columns))
-    return (lanes.advance(linear), columns), (jnp.where(lost, -jnp.inf, logarithms),)
+    return (lanes.advance(linear), columns), (jnp.where(lost, -jnp.inf, logarithms)[:, 0],)

@@ -16,7 +16,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from .. import _validation as check
-from .._validation import fail, numbers, numpy_for, one_number, positive_integer, real_array, traced
+from .._validation import fail, numbers, numpy_for, traced
 from .features import ROLES, Features, share_of_positions
 from .maps import Lanes, Map, as_one_program, check_names, pytree, sum_of_products
 
@@ -119,7 +119,7 @@ class MeanField(Map):
         """
         if A0 is None:
             return self.settled(self.token())[0]
-        A = real_array("A0", A0, ("token", "feature"))
+        A = check.real_array("A0", A0, ("token", "feature"))
         if A.shape != (shape := (self.context, self.features.count)):
             raise fail("A0", f"shape {A.shape}", f"[{shape[0]}, {shape[1]}]: context and features of the model")
         if positions0 is None:
@@ -194,8 +194,14 @@ class MeanField(Map):
 
     def settled(self, state: Window, most: float = np.inf) -> tuple[Window, list[Any]]:
         """The window when it is full of the map's own tokens, or after `most` steps, and a record of each step."""
-        early, sizes = [], (self.context, self.features.count)
-        while len(_checked_window(state, *sizes).A) < self.context and len(early) < most:
+        if not isinstance(state, Window):
+            raise fail("state", type(state).__name__, "a Window: model.window(...) or model.token(...)")
+        shape, length, features = np.shape(state.A), len(state.positions), self.features.count
+        if shape[1:] != (features,) or shape[0] > self.context or length != self.context:
+            got = f"a window with A {shape} and {length} positions"
+            raise fail("state", got, f"a window of this model: context {self.context}, {features} features")
+        early: list[Any] = []
+        while len(state.A) < self.context and len(early) < most:
             A, overlaps = self.look(state)
             early.append((A, *(overlaps[role] for role in ROLES)))
             state = self._moved(state, A)
@@ -223,21 +229,12 @@ class MeanField(Map):
 
     def start(self, lanes: Any, states: Sequence[Window]) -> _WindowState:
         """Full windows side by side; all at the same positions."""
-        positions, sizes = numbers(lanes.positions)[::-1], (self.context, self.features.count)
-        known = not traced(positions, [state.positions for state in states])
-        for state in {id(state): state for state in states}.values():
-            if known and not np.array_equal(_checked_window(state, *sizes).positions, positions):
-                raise fail("state", "windows at different positions", "equal positions in all windows of one call")
+        positions = numbers(lanes.positions)[::-1]
+        given = {id(state): state.positions for state in states}.values()
+        if not traced(positions, list(given)) and not all(np.array_equal(one, positions) for one in given):
+            raise fail("state", "windows at different positions", "equal positions in all windows of one call")
         windows = [state.A[::-1] for state in states]
         return lanes.start(jnp.asarray(numpy_for(windows).stack(windows, axis=-1), float))
-
-    @as_one_program
-    def states(self, lanes: Any, lane_state: _WindowState) -> list[Window]:
-        """The windows of all lanes."""
-        slot, attention, positions = numbers((lane_state.slot, lane_state.attention, lanes.positions))
-        newest_first = (slot - 1 - np.arange(self.context)) % self.context
-        windows, positions = numpy_for(attention).moveaxis(attention[newest_first], -1, 0), positions[newest_first]
-        return [Window(window.copy(), positions) for window in windows]
 
     def _positional_parts(self, positions: Any) -> dict[str, Any]:
         """Positional parts of the overlaps v, q, k without ε, [position, head, feature]."""
@@ -323,6 +320,14 @@ class _WindowLanes(Lanes[_WindowState]):
 
     def at(self, coordinates: Any) -> _WindowState:
         return self.start(coordinates.reshape(self.context, -1, coordinates.shape[-1]))
+
+    @as_one_program
+    def states(self, state: _WindowState) -> list[Window]:
+        """The windows of all lanes."""
+        slot, attention, positions = numbers((state.slot, state.attention, self.positions))
+        newest_first = (slot - 1 - np.arange(self.context)) % self.context
+        windows, positions = numpy_for(attention).moveaxis(attention[newest_first], -1, 0), positions[newest_first]
+        return [Window(window.copy(), positions) for window in windows]
 
     def columns(self, state: _WindowState, vectors: Float[Array, "vector coordinate"]) -> Array:
         """Vectors whose tokens are in order, oldest first, with the entries of each token put in its slot."""
@@ -416,27 +421,16 @@ def _put(slots: Any, entries: Any, slot: Array) -> Any:
     return jax.tree.map(lambda old, new: lax.dynamic_update_index_in_dim(old, new, slot, 0), slots, entries)
 
 
-def _checked_window(state: Any, context: int, features: int) -> Window:
-    """The state itself; what is not a window of the model is refused."""
-    if not isinstance(state, Window):
-        raise fail("state", type(state).__name__, "a Window: model.window(...) or model.token(...)")
-    shape, length = np.shape(state.A), len(state.positions)
-    if shape[1:] != (features,) or shape[0] > context or length != context:
-        got = f"a window with A {shape} and {length} positions"
-        raise fail("state", got, f"a window of this model: context {context}, {features} features")
-    return state
-
-
 def checked_network(network: Any) -> dict[str, Any]:
     """β, γ, ε, context and positions of a mean-field or a finite network, checked against its features."""
     features, context, positions = network.features, network.context, network.positions
     if not isinstance(features, Features):
         raise fail("features", type(features).__name__, "Features")
-    beta, gamma = one_number("beta", network.beta), one_number("gamma", network.gamma)
+    beta, gamma = check.one_number("beta", network.beta), check.one_number("gamma", network.gamma)
     epsilon, bits = share_of_positions(network.epsilon), features.positional_bits
     if bits == 0 and not traced(epsilon) and epsilon > 0:
         raise fail("epsilon", epsilon, "0: these features have no positional bits")
-    length = context if context is None else positive_integer("context", context)
+    length = context if context is None else check.positive_integer("context", context)
     if positions is None:
         if length is None and bits == 0:
             raise fail("context", "nothing", "the context length: without positional bits there is no usual one")

@@ -244,7 +244,7 @@ def lifetime(
     noise = numpy_generator(as_key(key)).normal(size=(copies, *window.A.shape)) * spread
     states = [Window(window.A + one, window.positions) for one in noise]
     ended, periods = np.full(copies, np.inf), np.zeros(copies, int)
-    plan = Plan(steps // looks, 0, returns=returns, pieces=1)
+    plan = Plan(steps // looks, 0, returns=returns)
     for look in range(looks):
         if progress is not None:
             progress(look, looks, f"{int(np.isfinite(ended).sum())} of {copies} copies are periodic")

@@ -31,16 +31,14 @@ if TYPE_CHECKING:
 Head = tuple[int, int]
 
 
-def gradient_importance(network: AttentionNetwork, x: Any, labels: Any, *, batch: int = 1) -> HeadScores:
-    """|∂ loss/∂ mask| of every head, for a mask that multiplies the output of the head.
+def gradient_importance(network: AttentionNetwork, x: Any, labels: Any) -> HeadScores:
+    """|∂ loss/∂ mask| of every head, averaged over examples, for a mask that multiplies the output of the head.
 
-    The gradient is that of the mean loss of a batch; its absolute value is averaged over batches, weighted with their
-    sizes. With one example per batch it is the importance of Michel, Levy and Neubig (2019).
+    This is the importance of Michel, Levy and Neubig (2019).
 
     Arguments:
         x: tokens [example, token, feature].
         labels: [example], or [example, output].
-        batch: examples in a batch.
 
     Example:
         >>> from thermoformer.learning import prior_weights
@@ -55,16 +53,13 @@ def gradient_importance(network: AttentionNetwork, x: Any, labels: Any, *, batch
     """
     parts = np.asarray(checked_network("network", network).path_contributions(x))
     y = labels_for("labels", labels, len(parts), network.arch.outputs)
-    batch = positive_integer("batch", batch)
     residual = 2 * (parts.sum(axis=-1) - y)
     heads = network.arch.path_heads()
     slopes = []
     for layer, head in head_labels(network.arch):
         through = parts[..., heads[:, layer] == head].sum(axis=-1)
         # By example, the mean over outputs: the loss is a mean over both.
-        slope = (residual * through).reshape(len(y), -1).mean(axis=1)
-        sums = np.add.reduceat(slope, np.arange(0, len(slope), batch))
-        slopes.append(np.abs(sums).sum() / len(slope))
+        slopes.append(np.abs((residual * through).reshape(len(y), -1).mean(axis=1)).mean())
     return HeadScores(head_labels(network.arch), np.array(slopes))
 
 
