@@ -373,7 +373,7 @@ class Features:
         """
         columns, counts = self.allocate(bits, key)
         explicit = {role: np.repeat(columns[role], counts, axis=-1) for role in ROLES}
-        return type(self).from_patterns(explicit, self.positional if self.positional_bits else None)
+        return type(self).from_patterns(explicit, self.positional)
 
     def allocate(self, bits: int, key: KeyLike) -> tuple[Arrays, np.ndarray]:
         """Columns and whole counts for N bits, not merged: explicit bits keep their order; see `joint_classes`."""
@@ -430,7 +430,7 @@ class Features:
                     expected = f"[feature, {columns} semantic bits and positional bits], perhaps with heads first"
                     raise fail(f"pattern_{role}", f"shape {pattern.shape} in {str(path)!r}", expected)
             bits = patterns["o"].shape[-1] - columns
-            if not np.array_equal(given := arrays.get("positional_bits", bits), bits):
+            if not np.array_equal(given := arrays.get("positional_bits", np.asarray(bits)), bits):
                 raise fail("positional_bits", f"{given!r} in {str(path)!r}", f"{bits}, as in pattern_o")
             semantic = {role: pattern[..., :columns] for role, pattern in patterns.items()}
             positional = {role: pattern[..., columns:] for role, pattern in patterns.items()}

@@ -98,7 +98,7 @@ class FiniteNetwork:
         epsilon: ε, the weight of positions, in [0, 1].
         bits: N; by default one bit per column of the features, which must then have equal fractions. The columns share
             the bits by their fractions. If these do not give whole numbers, or the features are known by correlations
-            only, the bits' columns are drawn once (see `Features.drawn_classes`).
+            only, the bits' columns are drawn once (see `Features.joint_classes`).
         context, positions: as in `MeanField`.
         key: an integer or a JAX key, for columns that are drawn.
 
@@ -131,8 +131,7 @@ class FiniteNetwork:
         if positive_integer("bits", bits) > LARGEST_TRIALS:
             raise fail("bits", bits, f"at most {LARGEST_TRIALS}")
         columns, counts = features.allocate(bits, self.key)
-        positional = features.positional if features.positional_bits else None
-        sites = Features.from_patterns(columns, positional, fractions=counts / bits)
+        sites = Features.from_patterns(columns, features.positional, fractions=counts / bits)
         for name, value in (checked | {"bits": bits, "_sites": sites, "_counts": counts}).items():
             object.__setattr__(self, name, value)
 

@@ -164,7 +164,7 @@ def whole_counts(fractions: np.ndarray, bits: int) -> np.ndarray | None:
 
 
 def draw(signs: np.ndarray, weights: Arrays, bits: int, generator: np.random.Generator) -> tuple[Arrays, np.ndarray]:
-    """Columns and counts of bits drawn from a law that has the given site classes; see `Features.drawn_classes`."""
+    """Columns and counts of bits drawn from a law that has the given site classes; see `Features.joint_classes`."""
     probabilities = weights["o"][:, 0].clip(0)
     others = np.concatenate([weights[role].reshape(len(signs), -1) for role in ROLES[1:]], axis=1)
     own = np.abs(weights["o"] - probabilities[:, None] * signs).max()

@@ -196,8 +196,7 @@ def train(
         (True, 'all 60 steps done')
     """
     checked_architecture(arch)
-    if settings is None:
-        settings = TrainingSettings()
+    settings = TrainingSettings() if settings is None else settings
     instance("settings", settings, TrainingSettings, "a TrainingSettings")
     if start is not None:
         checked_network("start", start)
