@@ -260,7 +260,7 @@ def _check_step(step: Callable[..., Any], parameters: Mapping[str, float], count
         raise fail("step", f"{found.dtype} of shape {found.shape}", expected)
 
 
-def as_map(model: Any, state: Any = None, parameters: Mapping[str, float] | None = None) -> Map:
+def as_map(model: Any, state: Any, parameters: Mapping[str, float] | None = None) -> Map:
     """A map from a user's model: the model itself, or a bare step function of a state and of parameters by name."""
     if isinstance(model, Map):
         return model

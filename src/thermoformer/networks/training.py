@@ -247,15 +247,9 @@ class _Descent:
     def advance(self, state: TrainingState) -> TrainingState:
         """The state after the next checkpoint's worth of steps, or at the end."""
         settings = self.settings
-        # What a compiled step depends on; other settings may change without compiling again.
-        update = partial(
-            _step,
-            arch=self.arch,
-            readout=settings.readout,
-            products=settings.products,
-            weight_decay=settings.weight_decay,
-            clip=settings.clip,
-        )
+        # A compiled step depends on these; other settings may change without compiling again.
+        fixed = {name: getattr(settings, name) for name in ("readout", "products", "weight_decay", "clip")}
+        update = partial(_step, arch=self.arch, **fixed)
         parameters, optimiser, best = state.parameters, state.optimiser, state.best
         losses, rows, stopped = list(state.losses), list(state.validation), ""
         until = min(settings.steps, (state.step // settings.checkpoint_every + 1) * settings.checkpoint_every)
