@@ -224,7 +224,7 @@ def rates(lanes: int, scale: float) -> None:
                 compiled = lanes * many / seconds(lambda: loop(model, window, betas, many, count))  # noqa: B023
                 way = f"compiled loop, {numba.get_num_threads()} threads"
                 print(f"{name:<8}{what:<20}{way:<26}{compiled:>12.3g}{compiled / base:>12.0f}{1:>15}", flush=True)
-            plan = Plan(many, 0, pieces=1)
+            plan = Plan(many, 0)
             if count:
                 plan = Plan(0, many, exponents_of(model.dimension, count, quick=True), blocks=1)
             ours = lanes * many / seconds(lambda: survey(model, [window], plan, {"beta": betas}))  # noqa: B023

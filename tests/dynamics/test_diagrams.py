@@ -201,7 +201,7 @@ def test_extreme_parameters(start):
         ({"batch": 0}, "batch: got 0"),
         ({"devices": []}, "devices: got \\[\\]; expected one or more devices"),
         ({"devices": "cpu"}, "devices: got 'cpu'"),
-        ({"devices": ["cpu"]}, "devices: got 'cpu' among them"),
+        ({"devices": ["cpu"]}, "devices: got \\['cpu'\\]"),
         ({"parameter": "epsilon", "values": [0.5, 2.0]}, "epsilon: got 2.0; expected a number from 0 to 1"),
     ],
 )

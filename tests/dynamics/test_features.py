@@ -188,14 +188,13 @@ def test_joint_classes_hold_every_bit_once():
     assert len(np.unique(rows, axis=1).T) == len(classes.counts)
     for role in ROLES:
         assert classes.columns[role] @ classes.counts == pytest.approx(features.with_bits(50).columns[role].sum(-1))
-    assert features.joint_classes().counts.sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("bits", [100, 1_000_000_000])
-def test_fractions_of_a_bit_are_refused(bits):
-    with pytest.raises(ValueError, match=f"bits: got {bits}; expected a multiple of 3"):
-        Features.paper().joint_classes(bits=bits)
-    assert Features.paper().joint_classes(bits=3 * bits).counts.tolist() == [bits] * 3
+def test_whole_counts_are_not_drawn(bits):
+    for key in (0, 1):
+        assert Features.paper().joint_classes(3 * bits, key).counts.tolist() == [bits] * 3
+        assert Features.paper().joint_classes(bits, key).counts.sum() == bits
 
 
 def test_explicit_bits_keep_their_order():
@@ -216,7 +215,7 @@ def test_drawn_bits_have_the_correlations():
 
 
 def test_drawing_many_bits_costs_nothing():
-    counts = Features.paper().drawn_classes(10**12 + 1, key=1).counts
+    counts = Features.paper().joint_classes(10**12 + 1, key=1).counts
     assert counts.sum() == 10**12 + 1
     # Multinomial thirds: deviations of about sqrt(N · 2/9).
     assert 0 < np.abs(counts - (10**12 + 1) / 3).max() < 5e6
@@ -393,8 +392,8 @@ GOOD = patterns()
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Features.from_patterns({role: GOOD[role] for role in "ovq"}), "no role k"),
-        (lambda: Features.from_patterns(GOOD | {"x": GOOD["o"]}), "roles 'x'"),
+        (lambda: Features.from_patterns({role: GOOD[role] for role in "ovq"}), "roles 'o', 'v', 'q'; expected the"),
+        (lambda: Features.from_patterns(GOOD | {"x": GOOD["o"]}), "roles .*, 'x'; expected the roles o, v, q, k"),
         (lambda: Features.from_patterns(np.ones((3, 2, 4))), "3 arrays"),
         (lambda: Features.from_patterns(7), "got int"),
         (lambda: Features.from_patterns(GOOD | {"v": GOOD["v"][:, :4]}), r"semantic\['k'\]|semantic\['v'\]"),
@@ -428,9 +427,8 @@ GOOD = patterns()
         (lambda: Features.paper().token_overlaps(np.full(5, 2.0), 0.1), "size 2"),
         (lambda: Features.paper().token_overlaps(np.ones(5), 1.5), "epsilon: got 1.5"),
         (lambda: Features.uniform_means(2).token_overlaps(np.ones(5), 0.1), "correlations only"),
-        (lambda: Features.uniform_means(2).joint_classes(10), "correlations only"),
         (lambda: Features.paper().with_bits(0), "bits: got 0"),
-        (lambda: Features.uniform_means(8).drawn_classes(10**9), "bits: got 1000000000; expected at most"),
+        (lambda: Features.uniform_means(8).joint_classes(10**9), "bits: got 1000000000; expected at most"),
     ],
 )
 def test_bad_input_is_named(call, message):

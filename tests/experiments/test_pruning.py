@@ -87,7 +87,7 @@ def test_accuracies_are_those_of_the_networks_without_their_heads(dataset, tiny)
     inputs = pruning_inputs(tiny)
     x, y = inputs.tasks["test"].sequences(128)
     for code in dataset.subset.values.tolist():
-        network = inputs.network.pruned(removed_heads(inputs.heads, code))
+        network = inputs.network.without(removed_heads(inputs.heads, code))
         expected = np.mean(np.sign(network.predict(x)) == y)
         assert float(dataset.accuracy.sel(part="test", subset=code)) == pytest.approx(expected)
     whole, lost = float(dataset.accuracy.sel(part="test", subset=0)), single_drops(dataset)

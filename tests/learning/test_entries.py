@@ -347,7 +347,7 @@ REST = {
     "order": (lambda: removal_order(ARCH, [0, 1]), r"order: got \[0, 1\]; expected different pairs \(layer, head\)"),
     "order of nothing": (lambda: removal_order(ARCH, None), "order: got None; expected different pairs"),
     "half an order": (lambda: removal_order(ARCH, [(0.5, 1)]), r"order: got \[\(0.5, 1\)\]; expected different pairs"),
-    "pruned": (lambda: NETWORK.pruned((0, 0)), r"heads: got \(0, 0\); expected different pairs \(layer, head\)"),
+    "one pair": (lambda: NETWORK.without((0, 0)), r"heads: got \(0, 0\); expected different pairs \(layer, head\)"),
     "without": (lambda: NETWORK.without([(0, 7)]), r"heads: got \[\(0, 7\)\]; expected different pairs"),
     "sets": (lambda: pruned_accuracies(NETWORK, [(0, 0)], X, Y), r"removed\[0\]: got \(0, 0\); expected different"),
     "no sets": (lambda: pruned_accuracies(NETWORK, None, X, Y), "removed: got None; expected a sequence of sets"),

@@ -78,16 +78,16 @@ def test_output_attention_and_features_are_those_of_the_plain_functions():
     np.testing.assert_allclose(network.path_features(X).values, features.values, rtol=1e-10, atol=1e-12)
 
 
-def test_chunks_change_nothing():
+def test_memory_is_bounded_and_chunks_change_nothing(monkeypatch):
     network = network_of(ARCHITECTURES[1])
-    np.testing.assert_allclose(network.predict(X, chunk=5), network.predict(X), rtol=1e-12)
-    np.testing.assert_allclose(network.path_features(X, chunk=5).values, network.path_features(X).values, rtol=1e-12)
-
-
-def test_memory_is_bounded_by_default(monkeypatch):
-    monkeypatch.setattr("thermoformer.networks.attention_network._CHUNK_NUMBERS", 500)
-    seen = [len(part) for part in network_of(ARCHITECTURES[1])._chunks(X, None)]
-    assert sum(seen) == 9 and max(seen) == 500 // (36 * 5 + 6 * (6 + 4))
+    whole, features = network.predict(X), network.path_features(X).values
+    parts = network.path_contributions(X)
+    monkeypatch.setattr("thermoformer.networks.attention_network._CHUNK_NUMBERS", 1500)
+    seen = [len(part) for part in network._chunks(X)]
+    assert sum(seen) == 9 and max(seen) == 1500 // (36 * 5 + 6 * (6 + 4)) == 6
+    np.testing.assert_allclose(network.predict(X), whole, rtol=1e-12)
+    np.testing.assert_allclose(network.path_features(X).values, features, rtol=1e-12)
+    np.testing.assert_allclose(network.path_contributions(X), parts, rtol=1e-12, atol=1e-13)
 
 
 def test_a_pruned_network_is_the_network_without_the_heads():
@@ -95,12 +95,12 @@ def test_a_pruned_network_is_the_network_without_the_heads():
     network = network_of(arch)
     # By hand the smaller network divides by the roots of its own numbers of heads.
     expected, _ = by_hand(network, X, heads=[[1], [0, 2]])
-    pruned = network.pruned([(0, 0), (1, 1)])
+    pruned = network.without([(0, 0), (1, 1)])
     np.testing.assert_allclose(pruned.predict(X), expected, rtol=1e-10)
-    assert pruned.arch == arch and not np.asarray(pruned.weights.values[1])[1].any()
-    np.testing.assert_array_equal(network.pruned([]).predict(X), network.predict(X))
-    one = network.pruned([(1, 1)]).weights.values
-    np.testing.assert_allclose(np.asarray(one[1])[0], np.asarray(network.weights.values[1])[0] * np.sqrt(1.5))
+    assert pruned.arch == arch.replace(heads=(1, 2))
+    np.testing.assert_array_equal(network.without([]).predict(X), network.predict(X))
+    one = network.without([(1, 1)]).weights.values
+    np.testing.assert_array_equal(one[1], network.weights.values[1][np.array([0, 2])])
     np.testing.assert_array_equal(one[0], network.weights.values[0])
 
 
@@ -115,7 +115,7 @@ def test_a_pruned_network_is_the_network_without_the_heads():
 )
 def test_bad_heads_to_prune(heads, message):
     with pytest.raises(ValueError, match=message):
-        network_of(Architecture((3, 2), 5)).pruned(heads)
+        network_of(Architecture((3, 2), 5)).without(heads)
 
 
 def test_bad_networks_and_inputs():
@@ -138,8 +138,6 @@ def test_bad_networks_and_inputs():
         good.predict(X[..., :3])
     with pytest.raises(ValueError, match="x: got 1 NaN"):
         good.attention(np.where(np.arange(4) + np.zeros((1, 1, 4)) == 2, np.nan, 1.0))
-    with pytest.raises(ValueError, match="chunk: got 0"):
-        good.path_features(X, chunk=0)
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES[1:4], ids=lambda arch: f"{arch.heads}-{arch.skip}-{arch.outputs}")

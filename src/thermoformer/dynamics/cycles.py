@@ -173,7 +173,7 @@ def _root(model: Map, state: Any, period: int, *, isolated: bool = True) -> _Roo
             if shorter is not None:
                 found = f"a cycle of period {shorter} near it, none of {period}"
                 raise NoCycleError(f"state: Newton's method found {found}")
-            (final,) = model.states(lanes, lanes.at(x[:, None]))
+            (final,) = lanes.states(lanes.at(x[:, None]))
             return _Root(lanes, x, final, period, error, jacobian)
         x = x - step
     why = ""

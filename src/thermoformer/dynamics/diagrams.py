@@ -232,7 +232,7 @@ def _limits(model: Map, state: Any, axes: Mapping[str, np.ndarray], show: int) -
     """A range that holds the shown observable at some of the points, with a margin."""
     (name, values), *_ = axes.items()
     some = values[np.unique(np.linspace(0, len(values) - 1, PILOT_POINTS).astype(int))]
-    found = survey(model, [state], Plan(PILOT_TRANSIENT, PILOT_STEPS, blocks=1, pieces=1), {name: some})
+    found = survey(model, [state], Plan(PILOT_TRANSIENT, PILOT_STEPS, blocks=1), {name: some})
     low, high = float(np.nanmin(found["lowest"][:, show])), float(np.nanmax(found["highest"][:, show]))
     if not np.isfinite([low, high]).all():
         raise unbounded(", or limits")
@@ -257,7 +257,7 @@ def _followed(
     ((parameter, values),) = axes.items()
     order = np.argsort(values, kind="stable")
     orders = np.stack([order if direction == "up" else order[::-1] for direction in directions])
-    plan = dataclasses.replace(plan, pieces=1, blocks=min(plan.blocks, 5))
+    plan = dataclasses.replace(plan, blocks=min(plan.blocks, 5))
     states, parts = [state for _ in directions], []
     for step, here in enumerate(values[orders].T):
         if progress is not None:

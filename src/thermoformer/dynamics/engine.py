@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -24,8 +25,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from .. import _validation as check
-from .._validation import fail, numbers, numpy_for, pair_of_numbers, positive_integer, real_array, traced
-from .maps import Lanes, Map, as_one_program, rounded_up
+from .._validation import fail, numbers, numpy_for, traced
+from .maps import Lanes, Map, as_one_program
 from .tangents import UNROLLED, Exponents, orthonormalise
 
 # Bytes of one batch, tangent vectors and densities included: on a CPU what stays in a core's cache.
@@ -34,6 +35,8 @@ MOST_LANES, LANE_MULTIPLE = 2**17, 8
 # Ctrl-C is heard between compiled calls. This many numbers take a CPU a second at most; an accelerator, which mostly
 # starts kernels, gets the fewest steps at once.
 NUMBERS_AT_ONCE, FEWEST_AT_ONCE, MOST_AT_ONCE = 2**26, 2**12, 2**19
+# The transient is cut into pieces of this many steps, or into a few longer ones.
+PIECE, MOST_PIECES = 10_000, 10
 # Tangent vectors align for this share of the counted steps before averaging, and for this many steps at most.
 ALIGNMENT_SHARE, LONGEST_ALIGNMENT = 0.1, 1000
 # Motion of less than this share of the largest coordinate may be rounding, which a cycle amplifies.
@@ -76,8 +79,8 @@ class Tally(Recorder):
         """Nothing is counted yet."""
         first = lanes.observe(state)  # deviations are summed from here, which loses fewer digits
         zeros, infinite = jnp.zeros_like(first), jnp.full_like(first, jnp.inf)
-        sums = {"origin": first, "total": zeros, "squares": zeros, "lowest": infinite, "highest": -infinite}
-        return sums | {"changes": zeros[0]}
+        moments = {"origin": first, "total": zeros, "squares": zeros, "changes": zeros[0]}
+        return moments | {"lowest": infinite, "highest": -infinite}
 
     def update(self, sums: Sums, lanes: Lanes, before: Any, after: Any) -> Sums:
         """One more point of the orbit, and its distance to the next."""
@@ -122,14 +125,14 @@ class Density(Recorder):
     def of(cls, model: Map, show: Any, bins: Any, limits: Any, section: Any = None) -> Density:
         """The histogram of an observable of a map, checked; a section is a pair of another observable and `near`."""
         pair = () if section is None else tuple(section) if np.iterable(section) else (section,)
-        if section is not None and (len(pair) != 2 or not float(real_array("section", pair[1], ())) > 0):
+        if section is not None and (len(pair) != 2 or not float(check.real_array("section", pair[1], ())) > 0):
             raise fail("section", repr(section), "a pair: number of an observable, tolerance above 0")
         for name, number in zip(("show", "section"), (show, *pair[:1]), strict=False):
             whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
             if not whole or not 0 <= number < len(model.observables):
                 expected = f"a whole number from 0 to {len(model.observables) - 1}: {', '.join(model.observables)}"
                 raise fail(name, repr(number), expected)
-        return cls(positive_integer("bins", bins), *pair_of_numbers("limits", limits), int(show), *pair)
+        return cls(check.positive_integer("bins", bins), *check.pair_of_numbers("limits", limits), int(show), *pair)
 
     @property
     def middles(self) -> np.ndarray:
@@ -255,16 +258,20 @@ class Plan:
     recorders: tuple[Recorder, ...] = (Tally(),)
     returns: Returns | None = None  # the search for returns after the last step
     blocks: int = 20  # of counted steps, or one for each of fewer; their scatter gives the error of exponents
-    pieces: int = 10  # of the transient; progress moves and Ctrl-C is heard between them
 
     def __post_init__(self) -> None:
         most = max(self.steps // (1 if self.exponents is None else self.exponents.every), min(self.steps, 1))
         object.__setattr__(self, "blocks", min(self.blocks, most))
 
+    @property
+    def pieces(self) -> int:
+        """Parts of the transient; progress moves and Ctrl-C is heard between them."""
+        return min(1 + self.transient // PIECE, MOST_PIECES)
+
 
 def check_steps(steps: Any, transient: Any) -> None:
     """Refuses less than one counted step, and a negative transient."""
-    positive_integer("steps", steps)
+    check.positive_integer("steps", steps)
     check.nonnegative_integer("transient", transient)
 
 
@@ -287,12 +294,10 @@ def survey(
     points = max([len(states), *(len(values) for values in parameters.values())])
     expected = "one or more devices, as in jax.local_devices()"
     devices = jax.local_devices()[:1] if devices is None else devices
-    if isinstance(devices, str) or not isinstance(devices, Sequence) or not len(devices):
+    if not isinstance(devices, Sequence) or not devices or not all(isinstance(one, jax.Device) for one in devices):
         raise fail("devices", repr(devices), expected)
-    if strange := [device for device in devices if not isinstance(device, jax.Device)]:
-        raise fail("devices", f"{strange[0]!r} among them", expected)
     usual = usual_batch(model, plan, points, devices[0].platform)
-    size = usual if batch is None else positive_integer("batch", batch)
+    size = usual if batch is None else check.positive_integer("batch", batch)
     size = -(-size // len(devices)) * len(devices)
     starts = range(0, points, size)
     # Batches that call LAPACK (see `tangents`) can block each other inside XLA: they run one after another.
@@ -386,7 +391,7 @@ def _run_batch(
 ) -> dict[str, Any]:
     """Steps the lanes of one batch and hands their states to the recorders."""
     exponents, recorders = plan.exponents, plan.recorders if plan.steps else ()
-    every, vectors = (1, 0) if exponents is None else (exponents.every, exponents.count)
+    every = 1 if exponents is None else exponents.every
     mesh = Mesh(np.array(devices), ("lane",))
 
     def place(array: Array) -> Array:
@@ -396,33 +401,28 @@ def _run_batch(
 
     with jax.default_device(devices[0]):
         lanes, state = model.in_lanes(states, parameters, place)
-        at_once = [steps_at_once(model.dimension, len(states), count, devices[0].platform) for count in (0, vectors)]
-
-        def walk_on(state: Any, turns: int, recorders: Any = (), sums: Any = (), columns: Any = None) -> Any:
-            some, steps = (at_once[0], 1) if columns is None else (at_once[1] // every or 1, every)
-            return walk(lanes, state, turns, some, recorders, sums, columns, steps, clock.listen)
-
-        alignment = min(int(ALIGNMENT_SHARE * plan.steps), LONGEST_ALIGNMENT) // every if vectors else 0
+        walk_on = partial(walk, lanes, listen=clock.listen)
+        alignment = min(int(ALIGNMENT_SHARE * plan.steps), LONGEST_ALIGNMENT) // every if exponents else 0
         aligns_before = alignment * every <= plan.transient
         for steps in _shares(plan.transient - aligns_before * alignment * every, 1 if traced(state) else plan.pieces):
             clock.tick("transient")
             state, *_ = walk_on(state, steps)
         *sums, columns = _begin(lanes, state, (*recorders, exponents)) if plan.steps else (None,)
         if alignment:
-            ahead, _, columns, _ = walk_on(state, alignment, recorders, sums, columns)
+            ahead, _, columns, _ = walk_on(state, alignment, recorders, sums, columns, every)
             # A transient too short to align in is left as it is: the orbit is counted from its end.
             state = ahead if aligns_before else state
         turns, early, blocks = _shares(max(plan.steps // every, plan.blocks), plan.blocks), sums, []
         for number, some in enumerate(turns):
             clock.tick("orbit")
             early = sums if number == plan.blocks // 2 else early
-            state, sums, columns, growth = walk_on(state, some, recorders, sums, columns)
+            state, sums, columns, growth = walk_on(state, some, recorders, sums, columns, every)
             blocks.append(growth)
         values = {} if plan.returns is None else plan.returns.find(lanes, state, walk_on)
         sums, early, blocks, state = numbers((sums, early, blocks, state))
         steps, first = sum(turns) * every, sum(turns[: plan.blocks // 2]) * every
         values |= _results(recorders, exponents, sums, early, blocks, state, steps, first)
-        return values | {"finals": model.states(lanes, state)}
+        return values | {"finals": lanes.states(state)}
 
 
 @as_one_program
@@ -451,7 +451,6 @@ def walk(
     lanes: Lanes,
     state: Any,
     turns: int,
-    at_once: int,
     recorders: Sequence[Recorder] = (),
     sums: Sequence[Sums] = (),
     columns: Array | None = None,
@@ -465,6 +464,7 @@ def walk(
     """
     growth = None if columns is None else (np.zeros((columns.shape[0], columns.shape[-1])),) * 2
     carry = (state, tuple(sums), columns, growth)
+    at_once = max(steps_at_once(state, 0 if columns is None else len(columns)) // every, 1)
     differentiable = traced(lanes, state) and not recorders and columns is None  # if programs know the number of turns
     for done in range(0, turns, at_once):
         listen()
@@ -509,28 +509,34 @@ def finite_lanes(state: Any) -> np.ndarray:
     return xp.asarray(xp.concatenate(parts).all(axis=0))
 
 
-def steps_at_once(dimension: int, lanes: int = 1, vectors: int = 0, platform: str | None = None) -> int:
+def steps_at_once(arrays: Any, vectors: int = 0) -> int:
     """Steps of one compiled call, so few that Ctrl-C is heard after about a second."""
-    if (platform or jax.default_backend()) != "cpu":
+    if jax.default_backend() != "cpu":
         return FEWEST_AT_ONCE
     # Orthonormalising costs as the square of the number of vectors.
-    return min(max(NUMBERS_AT_ONCE // (lanes * dimension * (1 + vectors) ** 2), FEWEST_AT_ONCE), MOST_AT_ONCE)
+    work = sum(array.size for array in jax.tree.leaves(arrays)) * (1 + vectors) ** 2
+    return min(max(NUMBERS_AT_ONCE // work, FEWEST_AT_ONCE), MOST_AT_ONCE)
 
 
-def kept_rows(step: Callable[..., Any], lanes: Lanes, carry: Any, steps: int, at_once: int | None = None) -> Any:
-    """The last carry and all rows [step, ...] of one lane, for carry, rows = step(lanes, carry) at every step."""
-    at_once, pieces = at_once or MOST_AT_ONCE, []
+def rounded_up(steps: int) -> int:
+    """Room for rows of this many steps, of one size for many numbers of steps: each size is another program."""
+    return max(32, 2 ** (steps - 1).bit_length()) if steps <= 1024 else -(-steps // 1024) * 1024
+
+
+def kept_rows(step: Callable[..., Any], lanes: Any, carry: Any, steps: int) -> Any:
+    """The last carry and all rows [step, ...], for carry, rows = step(lanes, carry) at every step."""
+    at_once, pieces = steps_at_once(carry), []
     for done in range(0, steps, at_once):
         some = min(at_once, steps - done)
         # Orbits of several lengths share one program. Derivatives need a number of steps that is known to it.
         sizes = (some, some) if traced(lanes, carry) else (rounded_up(some), np.int64(some))
         carry, rows = _rows(step, lanes, carry, *sizes)
-        pieces.append([numbers(column)[:some, ..., 0] for column in rows])
+        pieces.append([numbers(column)[:some] for column in rows])
     return carry, [numpy_for(column).concatenate(column) for column in zip(*pieces, strict=True)]
 
 
 @eqx.filter_jit
-def _rows(step: Callable[..., Any], lanes: Lanes, carry: Any, size: int, steps: Any) -> Any:
+def _rows(step: Callable[..., Any], lanes: Any, carry: Any, size: int, steps: Any) -> Any:
     """The last carry, and room for `size` rows in which those of the steps are first."""
     shapes = jax.eval_shape(lambda: step(lanes, carry)[1])
     room = jax.tree.map(lambda row: jnp.zeros((size, *row.shape), row.dtype), shapes)

@@ -2,11 +2,6 @@
 
 Roles o (output), v (value), q (query), k (key) have M features each: ±1 patterns over the semantic and the positional
 bits of a token. The mean-field map needs the patterns as site classes only; the finite network needs their columns.
-
-A NumPy archive of features holds `pattern_{o,v,q,k}` [feature, columns and positional bits] (v, q, k with a head axis
-first if there are several heads), `semantic_bits`, `positional_bits` and, if the columns stand for unequal shares of
-the bits, `fractions`. Features that are known by correlations only are kept as `signs`, `weights_{role}` and
-`positional_{role}`.
 """
 
 from __future__ import annotations
@@ -14,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from math import lcm
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,7 +21,7 @@ from .._keys import KeyLike, as_key, numpy_generator
 from .._validation import fail, nonnegative_integer, one_number, positive_integer, positive_number, real_array, traced
 from . import site_classes
 from .maps import pytree
-from .site_classes import LARGEST_FEATURES, ROLES, Arrays, JointClasses, all_signs, odd_subsets, role_shape
+from .site_classes import ROLES, Arrays, JointClasses, all_signs, odd_subsets, role_shape
 
 # A larger file is not a table that somebody typed.
 LARGEST_TABLE = 64 * 2**20
@@ -149,13 +142,7 @@ class Features:
             >>> features.weights["o"].round(3).tolist()
             [[0.4, -0.4], [0.6, 0.6]]
         """
-        arrays = {}
-        for role, given in _by_role("correlations", correlations).items():
-            array = real_array(f"correlations[{role!r}]", given)
-            expected = "[subset, feature]" + ("" if role == "o" else " or [subset, head, feature]")
-            if array.ndim not in ((2,) if role == "o" else (2, 3)):
-                raise fail(f"correlations[{role!r}]", f"shape {array.shape}", expected)
-            arrays[role] = array if role == "o" or array.ndim == 3 else array[:, None]
+        arrays = _by_role("correlations", correlations, ("subset", "feature"), 1)
         count, heads = arrays["o"].shape[1], arrays["v"].shape[1]
         subsets = len(odd_subsets(count))
         why = f": {count} features have {subsets} odd subsets"
@@ -170,14 +157,11 @@ class Features:
 
     @classmethod
     def from_table(cls, table: str | Path) -> Self:
-        """Features from a table of signs: per pattern one line with its role and its signs.
+        """Features from a table of signs, or the path to one: per pattern one line with its role and its signs.
 
         The lines of a role are its features in order. A bar divides semantic columns, which share the bits equally,
         from positional bits. With several heads the roles v, q, k carry the head, counted from 1: "v2 -+|+". What
         follows # is not read.
-
-        Arguments:
-            table: the text, or the path to a file with it.
 
         Example:
             >>> Features.from_table('''
@@ -205,8 +189,7 @@ class Features:
         """Independent fair signs for every role, feature and bit.
 
         Arguments:
-            bits, features: N semantic bits, and M features of each role.
-            positional_bits, heads: their numbers.
+            bits, features, positional_bits, heads: their numbers; each role has as many features.
             key: an integer or a JAX key.
 
         Example:
@@ -221,11 +204,7 @@ class Features:
     def segments(
         cls, segments: int = 3, features: int = 3, positional_bits: int = 2, heads: int = 1, *, key: KeyLike = 0
     ) -> Self:
-        """Semantic bits in equal blocks, one fair sign per role, feature and block, like the paper's features.
-
-        Arguments:
-            segments: the number of blocks.
-            features, positional_bits, heads, key: as in `random`.
+        """Like `random`, with the semantic bits in equal blocks of one sign each, as the paper's features have them.
 
         Example:
             >>> Features.segments(4, key=1).fractions.tolist()
@@ -237,14 +216,10 @@ class Features:
     def gaussian(
         cls, features: int, scale: float, positional_bits: int = 2, heads: int = 1, *, key: KeyLike = 0
     ) -> Self:
-        """Random correlations: every ⟨o_b α_a⟩ normal with the given standard deviation, clipped to ±1.
+        """Random correlations: every ⟨o_b α_a⟩ normal with standard deviation `scale`, clipped to ±1; else as `random`.
 
         ⟨o_a o_a⟩ = 1 and ⟨o_a o_b⟩ = ⟨o_b o_a⟩; a larger odd product is the product of the pairs ⟨o_b α_a⟩ over its
         members. In general no patterns have such correlations: the mean-field map takes them, a finite network cannot.
-
-        Arguments:
-            scale: standard deviation of a correlation.
-            features, positional_bits, heads, key: as in `random`; positional bits are fair signs.
 
         Example:
             >>> Features.gaussian(3, 0.2, key=1).classes
@@ -262,20 +237,16 @@ class Features:
 
     @classmethod
     def uniform_means(cls, features: int, positional_bits: int = 2, heads: int = 1, *, key: KeyLike = 0) -> Self:
-        """Independent feature bits, each feature with its own mean, uniform on [−1, 1]: correlations are products.
+        """Like `random`, with infinitely many bits whose mean is uniform on [−1, 1] for each feature.
 
-        Arguments:
-            features, positional_bits, heads, key: as in `random`; positional bits are fair signs.
+        Bits are independent, so correlations are products of these means.
 
         Example:
             >>> Features.uniform_means(3, key=1).classes
             4
         """
-        generator = _generator(features, positional_bits, heads, key)
-        if features > LARGEST_FEATURES:
-            raise fail("features", features, f"at most {LARGEST_FEATURES}: there are 2^(features−1) site classes")
+        generator, signs = _generator(features, positional_bits, heads, key), all_signs(features)
         means = {role: generator.uniform(-1, 1, role_shape(role, features, heads)) for role in ROLES}
-        signs = all_signs(features)
         # As classes the products of means are p_s = Π_b (1 + s_b μ_b)/2 and its mirror.
         here, mirror = (np.prod((1 + sign * signs * means["o"]) / 2, axis=1) for sign in (1, -1))
         weights = {"o": (here + mirror)[:, None] * signs}
@@ -305,7 +276,12 @@ class Features:
             >>> features.columns["v"][0].astype(int).tolist()
             [[1, -1, -1], [1, 1, -1]]
         """
-        base, positional = signs_of("base_semantic", base_semantic, (2,)), None
+        base = _signs("base_semantic", base_semantic, ("feature", "column"))
+        bits = base[:, :0]
+        if base_positional is not None:
+            bits = _signs("base_positional", base_positional, ("feature", "bit"))
+        if len(bits) != len(base):
+            raise fail("base_positional", f"{len(bits)} features", f"{len(base)}, as in base_semantic")
         order = np.arange(len(base))
         if permutations is None:
             permutations = {role: np.roll(order, -shift).tolist() for shift, role in enumerate(ROLES[1:], 1)}
@@ -314,14 +290,8 @@ class Features:
         for role, given in permutations.items():
             if sorted(np.asarray(given).tolist()) != order.tolist():
                 raise fail(f"permutations[{role!r}]", given, f"the numbers 0..{len(base) - 1} in some order")
-        indices = {"o": order} | {role: np.asarray(permutations[role], int) for role in ROLES[1:]}
-        if base_positional is not None:
-            bits = signs_of("base_positional", base_positional, (2,))
-            if len(bits) != len(base):
-                raise fail("base_positional", f"{len(bits)} features", f"{len(base)}, as in base_semantic")
-            positional = {role: bits[index] for role, index in indices.items()}
-        semantic = {role: base[index] for role, index in indices.items()}
-        return cls.from_patterns(semantic, positional, fractions=fractions)
+        places = [order, *(np.asarray(permutations[role], int) for role in ROLES[1:])]
+        return cls.from_patterns([base[at] for at in places], [bits[at] for at in places], fractions=fractions)
 
     # What follows from them.
 
@@ -355,10 +325,11 @@ class Features:
             >>> features.token_overlaps([-1, 1, 1, -1, -1], epsilon=0.02)["o"].round(3).tolist()
             [0.98, 0.327, 0.327]
         """
-        columns, fractions = self._explicit()
-        width = len(fractions) + self.positional_bits
+        columns, fractions = self.columns, self.fractions
+        if columns is None or fractions is None:
+            raise fail("features", "features known by correlations only", "explicit columns; with_bits draws some")
         x = real_array("x", x, ("column and positional bit",))
-        if x.shape != (width,):
+        if len(x) != (width := len(fractions) + self.positional_bits):
             expected = f"{width}: {len(fractions)} columns and {self.positional_bits} positional bits"
             raise fail("x", f"{len(x)} entries", expected)
         if np.abs(x).max() > 1:
@@ -370,47 +341,31 @@ class Features:
             overlaps[role] = overlaps[role] + epsilon * (self.positional[role] @ bits) / self.positional_bits
         return overlaps
 
-    def joint_classes(self, bits: int | None = None) -> JointClasses:
-        """The distinct joint columns over all roles, and how many bits have each.
+    def joint_classes(self, bits: int, key: KeyLike = 0) -> JointClasses:
+        """The distinct joint columns over all roles in a network of N bits, and how many bits have each.
+
+        The counts follow from the fractions of the columns. If these do not give whole numbers, bits are drawn at
+        random. Features known by correlations only are drawn from a law that has them: o = s with probability P_s, the
+        weight of s for o, and given s every bit of another role by itself, with mean weights/P_s. The cost does not
+        grow with N, unless there are more than 65 536 joint columns to choose from: then every bit is drawn.
 
         Arguments:
-            bits: N; the counts are then whole numbers, and N must allow that. Without it, counts are fractions.
+            bits: N, the number of semantic bits.
+            key: an integer or a JAX key, for bits that are drawn.
 
         Example:
             >>> Features.paper().joint_classes(bits=99).counts.tolist()
             [33, 33, 33]
-        """
-        columns, fractions = self._explicit()
-        if bits is None:
-            return site_classes.merge(columns, fractions)
-        counts = site_classes.whole_counts(fractions, positive_integer("bits", bits))
-        if counts is None:
-            period = lcm(*(Fraction(share).limit_denominator(10**6).denominator for share in fractions.tolist()))
-            raise fail("bits", bits, f"a multiple of {period}: the columns' fractions then give whole numbers of bits")
-        return site_classes.merge(columns, counts)
-
-    def drawn_classes(self, bits: int, key: KeyLike = 0) -> JointClasses:
-        """The joint classes of a network of N bits: whole counts if the fractions allow it, else drawn at random.
-
-        Bits are drawn from the columns by their fractions. Features known by correlations only are drawn from a law
-        that has them: o = s with probability P_s, the weight of s for o, and given s every bit of another role by
-        itself, with mean weights/P_s. The cost does not grow with N, unless there are more than 65 536 joint columns
-        to choose from: then every bit is drawn.
-
-        Arguments:
-            bits, key: N, the number of semantic bits; and an integer or a JAX key.
-
-        Example:
-            >>> int(Features.uniform_means(2, key=1).drawn_classes(10**9).counts.sum())
+            >>> int(Features.uniform_means(2, key=1).joint_classes(10**9).counts.sum())
             1000000000
         """
         return site_classes.merge(*self.allocate(bits, key))
 
     def with_bits(self, bits: int, key: KeyLike = 0) -> Self:
-        """The same features with N explicit bits, columns in order; `drawn_classes` says how bits are shared out.
+        """The same features with N explicit bits, columns in order.
 
         Arguments:
-            bits, key: N, the number of semantic bits; and an integer or a JAX key, for bits that are drawn.
+            bits, key: as in `joint_classes`.
 
         Example:
             >>> Features.paper().with_bits(99).columns["o"].shape
@@ -418,25 +373,22 @@ class Features:
         """
         columns, counts = self.allocate(bits, key)
         explicit = {role: np.repeat(columns[role], counts, axis=-1) for role in ROLES}
-        return type(self).from_patterns(explicit, self.positional if self.positional_bits else None)
+        return type(self).from_patterns(explicit, self.positional)
 
     def allocate(self, bits: int, key: KeyLike) -> tuple[Arrays, np.ndarray]:
-        """Columns and whole counts for N bits, not merged: explicit bits keep their order; see `drawn_classes`."""
+        """Columns and whole counts for N bits, not merged: explicit bits keep their order; see `joint_classes`."""
         bits, generator = positive_integer("bits", bits), numpy_generator(as_key(key))
-        if self.columns is not None and self.fractions is not None:
-            counts = site_classes.whole_counts(self.fractions, bits)
-            return self.columns, generator.multinomial(bits, self.fractions) if counts is None else counts
-        return site_classes.draw(self.signs, self.weights, bits, generator)
-
-    def _explicit(self) -> tuple[Arrays, np.ndarray]:
         if self.columns is None or self.fractions is None:
-            raise fail("features", "features known by correlations only", "explicit columns; with_bits draws some")
-        return self.columns, self.fractions
+            return site_classes.draw(self.signs, self.weights, bits, generator)
+        counts = site_classes.whole_counts(self.fractions, bits)
+        return self.columns, generator.multinomial(bits, self.fractions) if counts is None else counts
 
     # On disk, and labelled.
 
     def save(self, path: str | Path) -> None:
-        """The features to a NumPy archive (.npz) under exactly this path, for `load`.
+        """Writes the features to a NumPy archive (.npz) under exactly this path, for `load`.
+
+        Features that are known by correlations only are kept as `signs`, `weights_{role}` and `positional_{role}`.
 
         Example:
             >>> import tempfile, pathlib
@@ -456,19 +408,38 @@ class Features:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Features from a NumPy archive: `pattern_{role}` and `semantic_bits`, perhaps `fractions`, as `save` writes.
+        """Features from a NumPy archive, as `save` writes it; nothing is unpickled.
 
-        Other arrays in the archive are not used. Nothing is unpickled.
+        It holds `pattern_{o,v,q,k}` [feature, columns and positional bits] (v, q, k with a head axis first if there are
+        several heads) and `semantic_bits`, the number of columns; perhaps `positional_bits` and, if the columns stand
+        for unequal shares of the bits, `fractions`. Other arrays are not used.
         """
         arrays = read_npz(path, name="path")
+
+        def named(kind: str, *also: str) -> dict[str, np.ndarray]:
+            needed = [*(f"{kind}_{role}" for role in ROLES), *also]
+            if missing := [name for name in needed if name not in arrays]:
+                raise fail("path", f"{str(path)!r} without {', '.join(missing)}", "the arrays " + ", ".join(needed))
+            return {role: arrays[f"{kind}_{role}"] for role in ROLES}
+
         if "signs" not in arrays or "pattern_o" in arrays:
-            return cls.from_patterns(*_split_patterns(path, arrays), fractions=arrays.get("fractions"))
-        weights, positional = _named_by_role(path, arrays, "weights", "positional")
-        signs = signs_of("signs", arrays["signs"], (2,))
-        weights = {role: real_array(f"weights[{role!r}]", weight) for role, weight in weights.items()}
-        heads = weights["v"].shape[1] if weights["v"].ndim == 3 else 0
-        _check_shapes("weights", weights, lambda role: (len(signs), *role_shape(role, signs.shape[1], heads)))
-        return cls(signs, weights, _positional(positional, signs.shape[1], heads))
+            patterns = named("pattern", "semantic_bits")
+            columns = positive_integer("semantic_bits", arrays["semantic_bits"][()])
+            for role, pattern in patterns.items():
+                if pattern.ndim not in (2, 3) or pattern.shape[-1] < columns:
+                    expected = f"[feature, {columns} semantic bits and positional bits], perhaps with heads first"
+                    raise fail(f"pattern_{role}", f"shape {pattern.shape} in {str(path)!r}", expected)
+            bits = patterns["o"].shape[-1] - columns
+            if not np.array_equal(given := arrays.get("positional_bits", np.asarray(bits)), bits):
+                raise fail("positional_bits", f"{given!r} in {str(path)!r}", f"{bits}, as in pattern_o")
+            semantic = {role: pattern[..., :columns] for role, pattern in patterns.items()}
+            positional = {role: pattern[..., columns:] for role, pattern in patterns.items()}
+            return cls.from_patterns(semantic, positional, fractions=arrays.get("fractions"))
+        signs = _signs("signs", arrays["signs"], ("class", "feature"))
+        weights = _by_role("weights", named("weights"), ("class", "feature"), 1)
+        count, heads = signs.shape[1], weights["v"].shape[1]
+        _check_shapes("weights", weights, lambda role: (len(signs), *role_shape(role, count, heads)))
+        return cls(signs, weights, _positional(named("positional"), count, heads))
 
     def to_xarray(self) -> xr.Dataset:
         """Site classes, positional bits and, if there are any, columns with named axes.
@@ -489,41 +460,44 @@ class Features:
         return xr.Dataset(variables)
 
 
-# Checks of what a user gives: each error names the role, what was given and what was expected.
-
-
-def _by_role(name: str, value: Any) -> Mapping[str, Any]:
+def _roles(name: str, value: Any) -> dict[str, Any]:
     """A mapping with exactly the four roles, also from a sequence in the order o, v, q, k."""
-    if not isinstance(value, Mapping):
-        if not np.iterable(value):
-            raise fail(name, type(value).__name__, "a mapping with the roles o, v, q, k")
-        if len(given := list(value)) != len(ROLES):
-            raise fail(name, f"{len(given)} arrays", "4, for the roles o, v, q, k in this order")
-        return dict(zip(ROLES, given, strict=True))
-    if missing := [role for role in ROLES if role not in value]:
-        raise fail(name, f"no role {', '.join(missing)}", "the roles o, v, q, k")
-    if foreign := [role for role in value if role not in ROLES]:
-        raise fail(name, f"roles {', '.join(map(repr, foreign))}", "the roles o, v, q, k only")
-    return {role: value[role] for role in ROLES}
+    if not np.iterable(value):
+        raise fail(name, type(value).__name__, "a mapping with the roles o, v, q, k")
+    if isinstance(value, Mapping):
+        if set(value) != set(ROLES):
+            raise fail(name, f"roles {', '.join(map(repr, value))}", "the roles o, v, q, k")
+        return {role: value[role] for role in ROLES}
+    if len(given := list(value)) != len(ROLES):
+        raise fail(name, f"{len(given)} arrays", "4, for the roles o, v, q, k in this order")
+    return dict(zip(ROLES, given, strict=True))
 
 
-def signs_of(name: str, value: Any, axes: tuple[int, ...]) -> np.ndarray:
-    """A float64 copy of an array with one of the given numbers of axes, all entries ±1."""
-    array = np.array(real_array(name, value))
-    if array.ndim not in axes:
-        forms = {2: "[feature, bit]", 3: "[head, feature, bit]"}
-        raise fail(name, f"shape {array.shape}", " or ".join(forms[count] for count in axes))
+def _by_role(name: str, value: Any, axes: tuple[str, ...], head_axis: int) -> dict[str, np.ndarray]:
+    """Real arrays by role with the named axes; v, q, k have a head axis too, which one head may leave out."""
+    with_head, arrays = (*axes[:head_axis], "head", *axes[head_axis:]), {}
+    for role, given in _roles(name, value).items():
+        array = real_array(f"{name}[{role!r}]", given)
+        forms = [axes] if role == "o" else [axes, with_head]
+        if array.ndim not in map(len, forms):
+            expected = " or ".join(f"[{', '.join(form)}]" for form in forms)
+            raise fail(f"{name}[{role!r}]", f"shape {array.shape}", expected)
+        arrays[role] = array if array.ndim == len(forms[-1]) else np.expand_dims(array, head_axis)
+    return arrays
+
+
+def _signs(name: str, value: Any, axes: tuple[str, ...] | None = None) -> np.ndarray:
+    """A float64 copy of an array with the named axes, all entries ±1."""
+    array = np.array(real_array(name, value, axes))
     if (wrong := np.abs(array) != 1).any():
         raise fail(name, f"an entry of {array[wrong][0]:.6g}", "entries +1 and −1 only")
     return array
 
 
 def _patterns(name: str, value: Any, count: int | None = None, heads: int | None = None) -> dict[str, np.ndarray]:
-    """±1 patterns by role, v, q, k with a head axis, all of one size; of given numbers of features and heads."""
-    arrays = {}
-    for role, given in _by_role(name, value).items():
-        array = signs_of(f"{name}[{role!r}]", given, (2,) if role == "o" else (2, 3))
-        arrays[role] = array if role == "o" or array.ndim == 3 else array[None]
+    """±1 patterns by role, all of one size; of given numbers of features and heads."""
+    arrays = _by_role(name, value, ("feature", "bit"), 0)
+    arrays = {role: _signs(f"{name}[{role!r}]", array) for role, array in arrays.items()}
     width = arrays["o"].shape[1]
     agree = ", to agree with " + ("o and v" if count is None else "the semantic part")
     count, heads = count or len(arrays["o"]), heads or len(arrays["v"])
@@ -533,7 +507,7 @@ def _patterns(name: str, value: Any, count: int | None = None, heads: int | None
 
 def _positional(value: Any, count: int, heads: int) -> dict[str, np.ndarray]:
     """±1 positional patterns by role; None and empty ones mean no positional bits."""
-    if value is not None and any(np.size(given) for given in _by_role("positional", value).values()):
+    if value is not None and any(np.size(given) for given in _roles("positional", value).values()):
         return _patterns("positional", value, count, heads)
     return {role: np.zeros(role_shape(role, count, heads, 0)) for role in ROLES}
 
@@ -555,31 +529,6 @@ def _generator(features: Any, positional_bits: Any, heads: Any, key: KeyLike) ->
 def _fair_signs(generator: np.random.Generator, features: int, heads: int, width: int) -> dict[str, np.ndarray]:
     """Independent fair signs: o [feature, width], v, q, k [head, feature, width]."""
     return {role: generator.choice([-1.0, 1.0], role_shape(role, features, heads, width)) for role in ROLES}
-
-
-def _split_patterns(path: str | Path, arrays: Arrays) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Semantic and positional parts of `pattern_{role}`, cut at `semantic_bits`."""
-    (patterns,) = _named_by_role(path, arrays, "pattern", also=("semantic_bits",))
-    semantic_bits, named = arrays["semantic_bits"], arrays.get("positional_bits")
-    if semantic_bits.shape != () or semantic_bits.dtype.kind not in "iu" or semantic_bits < 1:
-        raise fail("semantic_bits", f"{semantic_bits!r} in {str(path)!r}", "one whole number, 1 or more")
-    for role, pattern in patterns.items():
-        if pattern.ndim not in (2, 3) or pattern.shape[-1] < semantic_bits:
-            expected = f"[feature, {semantic_bits} semantic bits and positional bits], perhaps with heads first"
-            raise fail(f"pattern_{role}", f"shape {pattern.shape} in {str(path)!r}", expected)
-    bits = patterns["o"].shape[-1] - int(semantic_bits)
-    if named is not None and (named.shape != () or named.dtype.kind not in "iu" or named != bits):
-        raise fail("positional_bits", f"{named!r} in {str(path)!r}", f"{bits}, as in pattern_o")
-    parts = {role: np.split(pattern, [int(semantic_bits)], axis=-1) for role, pattern in patterns.items()}
-    return {role: pair[0] for role, pair in parts.items()}, {role: pair[1] for role, pair in parts.items()}
-
-
-def _named_by_role(path: str | Path, arrays: Arrays, *kinds: str, also: tuple[str, ...] = ()) -> list[Arrays]:
-    """The arrays `{kind}_{role}` of an archive by role, for each kind."""
-    needed = [*(f"{kind}_{role}" for kind in kinds for role in ROLES), *also]
-    if missing := [name for name in needed if name not in arrays]:
-        raise fail("path", f"{str(path)!r} without {', '.join(missing)}", "the arrays " + ", ".join(needed))
-    return [{role: arrays[f"{kind}_{role}"] for role in ROLES} for kind in kinds]
 
 
 def _read_table(table: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -19,8 +19,8 @@ import xarray as xr
 from .._keys import KeyLike, as_key
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, one_of, positive_integer, real_array
+from .engine import kept_rows
 from .features import ROLES, Features
-from .maps import rounded_up
 from .meanfield import checked_network
 from .site_classes import merge
 
@@ -98,7 +98,7 @@ class FiniteNetwork:
         epsilon: ε, the weight of positions, in [0, 1].
         bits: N; by default one bit per column of the features, which must then have equal fractions. The columns share
             the bits by their fractions. If these do not give whole numbers, or the features are known by correlations
-            only, the bits' columns are drawn once (see `Features.drawn_classes`).
+            only, the bits' columns are drawn once (see `Features.joint_classes`).
         context, positions: as in `MeanField`.
         key: an integer or a JAX key, for columns that are drawn.
 
@@ -131,8 +131,7 @@ class FiniteNetwork:
         if positive_integer("bits", bits) > LARGEST_TRIALS:
             raise fail("bits", bits, f"at most {LARGEST_TRIALS}")
         columns, counts = features.allocate(bits, self.key)
-        positional = features.positional if features.positional_bits else None
-        sites = Features.from_patterns(columns, positional, fractions=counts / bits)
+        sites = Features.from_patterns(columns, features.positional, fractions=counts / bits)
         for name, value in (checked | {"bits": bits, "_sites": sites, "_counts": counts}).items():
             object.__setattr__(self, name, value)
 
@@ -166,12 +165,17 @@ class FiniteNetwork:
         steps, copies = positive_integer("steps", steps), positive_integer("copies", copies)
         token = self._token(x0)
         overlaps = self._sites.token_overlaps(token, self.epsilon)
-        first = self._sites.token_overlaps(token, 0.0)["o"], np.stack([overlaps[role] for role in ROLES[1:]])
+        attended = np.stack([overlaps[role] for role in ROLES[1:]])
         by_class = one_of("form", form, ("bits", "classes")) == "classes"
         draws = None if uniforms is None else self._uniforms(uniforms, steps, copies, by_class)
-        sizes = {"copies": copies, "size": rounded_up(steps), "by_class": by_class}
-        found = _run(self._system(by_class), first, as_key(key), draws, steps, **sizes)
-        o, attended, A = (np.asarray(part, np.float64)[:, :steps] for part in found)
+        # The first token sees only itself, with weight 1.
+        window = np.zeros((self.context, 2, *attended.shape[1:]))
+        window[0] = attended[::2]
+        first = window, (self._sites.token_overlaps(token, 0.0)["o"], attended, attended[0].sum(axis=0))
+        carry = jax.tree.map(lambda part: np.broadcast_to(part, (copies, *part.shape)), first)
+        fixed = self._system(by_class), by_class, as_key(key), np.arange(copies), draws
+        _, rows = kept_rows(_advance, fixed, (np.int64(0), *carry), steps)
+        o, attended, A = (np.swapaxes(row, 0, 1) for row in rows)
         attended = attended[:, :, :, 0] if self.features.heads == 1 else attended
         return FiniteOrbit(A, o, *np.moveaxis(attended, 2, 0), epsilon=self.epsilon)
 
@@ -223,54 +227,40 @@ class FiniteNetwork:
         return _System(*(jnp.asarray(part, float) for part in parts))
 
 
-@partial(jax.jit, static_argnames=("copies", "size", "by_class"))
-def _run(system: _System, first: Any, key: Any, uniforms: Any, steps: Any, *, copies: int, size: int, by_class: bool):
-    """o [copy, step, feature], (v, q, k) [copy, step, role, head, feature] and A, with room for `size` steps."""
-    keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(copies))
-    return jax.vmap(partial(_one_copy, system, first, steps, size, by_class))(keys, uniforms)
+def _advance(fixed: Any, carry: Any) -> Any:
+    """The next token of all copies; o [copy, feature], (v, q, k) [copy, role, head, feature] and A of this one."""
+    system, by_class, key, copies, uniforms = fixed
+    time, window, token = carry
+    following = partial(_next_token, system, by_class, time + 1, key)
+    return (time + 1, *jax.vmap(following)(copies, uniforms, window, token[-1])), token
 
 
-def _one_copy(system: _System, first: Any, steps: Any, size: int, by_class: bool, key: Any, uniforms: Any) -> Any:
+def _next_token(system: _System, by_class: bool, time: Any, key: Any, copy: Any, uniforms: Any, window: Any, A: Any):
+    """The window after one more token, which is drawn from A, and o, (v, q, k) and A of this token."""
+    key = jax.random.fold_in(jax.random.fold_in(key, copy), time)
+    fields = system.beta * jnp.einsum("b,bs->s", A, system.o, precision=MATMUL_PRECISION)
+    if by_class:
+        # The rarer sign is counted: its probability keeps all digits however close to 0.
+        against = rare_binomial(key, system.counts, jax.nn.sigmoid(-2 * jnp.abs(fields)))
+        bits = jnp.where(fields >= 0, 1.0, -1.0) * (system.counts - 2 * against)
+    else:
+        uniform = jax.random.uniform(key, fields.shape, fields.dtype) if uniforms is None else uniforms[time - 1]
+        bits = jnp.where((1 + jnp.tanh(fields)) / 2 > uniform, 1.0, -1.0)
     context, _, heads, features = system.positional.shape
-
-    def attend(window, attended, time):
-        """The token joins the window, newest first, and looks at all of it."""
-        v, q, k = attended
-        window = jnp.concatenate([jnp.stack([v, k])[None], window[:-1]])
-        match = jnp.einsum("ha,dha->hd", q, window[:, 1], precision=MATMUL_PRECISION) * jnp.sign(system.logit_scale)
-        filled = jnp.broadcast_to(jnp.arange(context) <= time, match.shape)
-        # The largest is subtracted before γ multiplies: the other way round, a fused multiply-add leaves γ times a
-        # rounding error in the exponent, which overflows at γ above 10^18.
-        gap = match - jnp.max(match, axis=1, keepdims=True, where=filled, initial=-jnp.inf)
-        weights = jnp.where(filled, jnp.exp(jnp.abs(system.logit_scale) * jnp.where(filled, gap, 0.0)), 0.0)
-        weights = weights / weights.sum(axis=1, keepdims=True)
-        return window, jnp.einsum("hd,dha->a", weights, window[:, 0], precision=MATMUL_PRECISION)
-
-    def draw(A, time):
-        """Sum of the semantic bits of every site."""
-        fields = system.beta * jnp.einsum("b,bs->s", A, system.o, precision=MATMUL_PRECISION)
-        step_key = jax.random.fold_in(key, time)
-        if by_class:
-            # The rarer sign is counted: its probability keeps all digits however close to 0.
-            against = rare_binomial(step_key, system.counts, jax.nn.sigmoid(-2 * jnp.abs(fields)))
-            return jnp.where(fields >= 0, 1.0, -1.0) * (system.counts - 2 * against)
-        uniform = jax.random.uniform(step_key, fields.shape, fields.dtype) if uniforms is None else uniforms[time - 1]
-        return jnp.where((1 + jnp.tanh(fields)) / 2 > uniform, 1.0, -1.0)
-
-    def step(time, state):
-        window, A, rows = state
-        sums = jnp.einsum("rs,s->r", system.patterns, draw(A, time), precision=MATMUL_PRECISION) / system.bits
-        o, rest = sums[:features], sums[features:].reshape(3, heads, features)
-        attended = system.semantic_weight * rest + system.positional[time % context]
-        window, A = attend(window, attended, time)
-        return window, A, jax.tree.map(lambda column, row: column.at[time].set(row), rows, (o, attended, A))
-
-    o, attended = (jnp.asarray(part) for part in first)
-    # The first token sees only itself, with weight 1.
-    window = jnp.zeros((context, 2, heads, features)).at[0].set(attended[::2])
-    A = attended[0].sum(axis=0)
-    rows = jax.tree.map(lambda row: jnp.zeros((size, *row.shape)).at[0].set(row), (o, attended, A))
-    return jax.lax.fori_loop(1, steps, step, (window, A, rows))[2]
+    sums = jnp.einsum("rs,s->r", system.patterns, bits, precision=MATMUL_PRECISION) / system.bits
+    o, rest = sums[:features], sums[features:].reshape(3, heads, features)
+    v, q, k = attended = system.semantic_weight * rest + system.positional[time % context]
+    # The token joins the window, newest first, and looks at all of it.
+    window = jnp.concatenate([jnp.stack([v, k])[None], window[:-1]])
+    match = jnp.einsum("ha,dha->hd", q, window[:, 1], precision=MATMUL_PRECISION) * jnp.sign(system.logit_scale)
+    filled = jnp.broadcast_to(jnp.arange(context) <= time, match.shape)
+    # The largest is subtracted before γ multiplies: the other way round, a fused multiply-add leaves γ times a
+    # rounding error in the exponent, which overflows at γ above 10^18.
+    gap = match - jnp.max(match, axis=1, keepdims=True, where=filled, initial=-jnp.inf)
+    weights = jnp.where(filled, jnp.exp(jnp.abs(system.logit_scale) * jnp.where(filled, gap, 0.0)), 0.0)
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    A = jnp.einsum("hd,dha->a", weights, window[:, 0], precision=MATMUL_PRECISION)
+    return window, (o, attended, A)
 
 
 def rare_binomial(key: jax.Array, trials: jax.Array, probability: jax.Array) -> jax.Array:

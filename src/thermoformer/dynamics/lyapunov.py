@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from .._validation import fail, nonnegative_number, positive_integer
-from .engine import Plan, Report, check_steps, finite_lanes, kept_rows, one_orbit, steps_at_once, unbounded
+from .engine import Plan, Report, check_steps, finite_lanes, kept_rows, one_orbit, unbounded
 from .maps import Lanes, as_map
 from .tangents import Exponents, exponents_of, orthonormalise
 
@@ -143,8 +143,7 @@ def local_exponents(model: Any, state: Any, *, steps: int, k: int | None = None)
     model = as_map(model, state)
     exponents, steps = exponents_of(model.dimension, k), positive_integer("steps", steps)
     lanes, lane_state = model.in_lanes([model.settled(state)[0]])
-    carry, at_once = _tangents(lanes, lane_state, exponents), steps_at_once(model.dimension, 1, exponents.count)
-    (linear, _), (rows,) = kept_rows(_grow, lanes, carry, steps, at_once)
+    (linear, _), (rows,) = kept_rows(_grow, lanes, _tangents(lanes, lane_state, exponents), steps)
     if not finite_lanes(linear.state).all():
         raise unbounded()
     return rows
@@ -159,4 +158,4 @@ def _grow(lanes: Lanes, carry: Any) -> Any:
     """The linearisation and tangent vectors one step on, and the growth of each, −inf if lost to rounding."""
     linear, columns = carry
     columns, logarithms, lost = orthonormalise(lanes.push(linear, columns))
-    return (lanes.advance(linear), columns), (jnp.where(lost, -jnp.inf, logarithms),)
+    return (lanes.advance(linear), columns), (jnp.where(lost, -jnp.inf, logarithms)[:, 0],)

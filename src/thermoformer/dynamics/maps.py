@@ -105,6 +105,10 @@ class Lanes(eqx.Module, Generic[State]):
         """The state with these coordinates [coordinate, lane], at the positions where the lanes began."""
         return coordinates
 
+    def states(self, state: Any) -> list[Any]:
+        """The states of all lanes, as a user has them."""
+        return [vector.copy() for vector in numbers(state).T]
+
     def columns(self, state: Any, vectors: Float[Array, "vector coordinate"]) -> Array:
         """Tangent vectors at a state, the same in all lanes, as `push` takes them; the inverse of `in_order`."""
         return jnp.repeat(vectors[..., None], state.shape[-1], axis=-1)
@@ -161,10 +165,6 @@ class Map(abc.ABC):
                 expected = f"[{self.dimension}], one entry per coordinate ({', '.join(self.observables)})"
                 raise fail("state", f"shape {vector.shape}", expected)
         return jnp.asarray(numpy_for(vectors).stack(vectors, axis=-1), float)
-
-    def states(self, lanes: Lanes, lane_state: Any) -> list[Any]:
-        """The states of all lanes."""
-        return [vector.copy() for vector in numbers(lane_state).T]
 
     def in_lanes(
         self, states: Sequence[Any], parameters: Mapping[str, Any] | None = None, place: Any = lambda array: array
@@ -260,7 +260,7 @@ def _check_step(step: Callable[..., Any], parameters: Mapping[str, float], count
         raise fail("step", f"{found.dtype} of shape {found.shape}", expected)
 
 
-def as_map(model: Any, state: Any = None, parameters: Mapping[str, float] | None = None) -> Map:
+def as_map(model: Any, state: Any, parameters: Mapping[str, float] | None = None) -> Map:
     """A map from a user's model: the model itself, or a bare step function of a state and of parameters by name."""
     if isinstance(model, Map):
         return model
@@ -275,11 +275,6 @@ def check_names(argument: str, given: Mapping[str, Any], known: Mapping[str, Any
     for name in given:
         if name not in known:
             raise fail(argument, repr(name), "one of " + (", ".join(map(repr, known)) or "none: it has no parameters"))
-
-
-def rounded_up(steps: int) -> int:
-    """Room for rows of this many steps, of one size for many numbers of steps: each size is another program."""
-    return max(32, 2 ** (steps - 1).bit_length()) if steps <= 1024 else -(-steps // 1024) * 1024
 
 
 def sum_of_products(jacobian: Array, columns: Array) -> Array:

@@ -16,7 +16,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from .. import _validation as check
-from .._validation import fail, numbers, numpy_for, one_number, positive_integer, real_array, traced
+from .._validation import fail, numbers, numpy_for, traced
 from .features import ROLES, Features, share_of_positions
 from .maps import Lanes, Map, as_one_program, check_names, pytree, sum_of_products
 
@@ -119,7 +119,7 @@ class MeanField(Map):
         """
         if A0 is None:
             return self.settled(self.token())[0]
-        A = real_array("A0", A0, ("token", "feature"))
+        A = check.real_array("A0", A0, ("token", "feature"))
         if A.shape != (shape := (self.context, self.features.count)):
             raise fail("A0", f"shape {A.shape}", f"[{shape[0]}, {shape[1]}]: context and features of the model")
         if positions0 is None:
@@ -194,8 +194,14 @@ class MeanField(Map):
 
     def settled(self, state: Window, most: float = np.inf) -> tuple[Window, list[Any]]:
         """The window when it is full of the map's own tokens, or after `most` steps, and a record of each step."""
-        early, sizes = [], (self.context, self.features.count)
-        while len(_checked_window(state, *sizes).A) < self.context and len(early) < most:
+        if not isinstance(state, Window):
+            raise fail("state", type(state).__name__, "a Window: model.window(...) or model.token(...)")
+        shape, length, features = np.shape(state.A), len(state.positions), self.features.count
+        if shape[1:] != (features,) or shape[0] > self.context or length != self.context:
+            got = f"a window with A {shape} and {length} positions"
+            raise fail("state", got, f"a window of this model: context {self.context}, {features} features")
+        early: list[Any] = []
+        while len(state.A) < self.context and len(early) < most:
             A, overlaps = self.look(state)
             early.append((A, *(overlaps[role] for role in ROLES)))
             state = self._moved(state, A)
@@ -223,21 +229,12 @@ class MeanField(Map):
 
     def start(self, lanes: Any, states: Sequence[Window]) -> _WindowState:
         """Full windows side by side; all at the same positions."""
-        positions, sizes = numbers(lanes.positions)[::-1], (self.context, self.features.count)
-        known = not traced(positions, [state.positions for state in states])
-        for state in {id(state): state for state in states}.values():
-            if known and not np.array_equal(_checked_window(state, *sizes).positions, positions):
-                raise fail("state", "windows at different positions", "equal positions in all windows of one call")
+        positions = numbers(lanes.positions)[::-1]
+        given = {id(state): state.positions for state in states}.values()
+        if not traced(positions, list(given)) and not all(np.array_equal(one, positions) for one in given):
+            raise fail("state", "windows at different positions", "equal positions in all windows of one call")
         windows = [state.A[::-1] for state in states]
         return lanes.start(jnp.asarray(numpy_for(windows).stack(windows, axis=-1), float))
-
-    @as_one_program
-    def states(self, lanes: Any, lane_state: _WindowState) -> list[Window]:
-        """The windows of all lanes."""
-        slot, attention, positions = numbers((lane_state.slot, lane_state.attention, lanes.positions))
-        newest_first = (slot - 1 - np.arange(self.context)) % self.context
-        windows, positions = numpy_for(attention).moveaxis(attention[newest_first], -1, 0), positions[newest_first]
-        return [Window(window.copy(), positions) for window in windows]
 
     def _positional_parts(self, positions: Any) -> dict[str, Any]:
         """Positional parts of the overlaps v, q, k without ε, [position, head, feature]."""
@@ -248,14 +245,12 @@ class MeanField(Map):
 class _WindowState(eqx.Module):
     """The tokens in a full window. A slot holds a token until the window has moved on by its length.
 
-    `attention` is the A that made each token, `query` that of the newest token, and `slot` is the slot of the oldest
-    token, which the next one replaces.
+    `attention` is the A that made each token, `overlaps` are those with v, q and k, and `slot` is the slot of the
+    oldest token, which the next one replaces.
     """
 
     attention: Float[Array, "slot feature lane"]
-    query: Float[Array, "head feature lane"]
-    keys: Float[Array, "slot head feature lane"]
-    values: Float[Array, "slot head feature lane"]
+    overlaps: dict[str, Float[Array, "slot head feature lane"]]
     slot: Int[Array, ""]
 
     def newest(self, slots: Array) -> Array:
@@ -264,12 +259,10 @@ class _WindowState(eqx.Module):
 
 
 class _LinearWindow(eqx.Module):
-    """A window, the slopes ∂m/∂A of its tokens, and the A of the next token with its Jacobian."""
+    """A window, the slopes ∂m/∂A of its tokens by role, and the A of the next token with its Jacobian."""
 
     state: _WindowState
-    query_slope: Float[Array, "other head feature lane"]
-    key_slopes: Float[Array, "slot other head feature lane"]
-    value_slopes: Float[Array, "slot other head feature lane"]
+    slopes: dict[str, Float[Array, "slot other head feature lane"]]
     attention: Float[Array, "feature lane"]
     jacobian: Float[Array, "slot other feature lane"]
 
@@ -299,8 +292,8 @@ class _WindowLanes(Lanes[_WindowState]):
     def start(self, window: Float[Array, "slot feature lane"]) -> _WindowState:
         """The state of full windows, oldest token first."""
         responses = jax.vmap(self._responses)(window)
-        m = {role: jax.vmap(partial(self._overlaps, role))(responses, self.biases[role]) for role in ROLES[1:]}
-        return _WindowState(window, m["q"][-1], m["k"], m["v"], jnp.zeros((), jnp.int64))
+        overlaps = {role: jax.vmap(partial(self._overlaps, role))(responses, self.biases[role]) for role in ROLES[1:]}
+        return _WindowState(window, overlaps, jnp.zeros((), jnp.int64))
 
     def step(self, state: _WindowState) -> _WindowState:
         return self._append(state, self._attend(state)[0])[0]
@@ -308,16 +301,13 @@ class _WindowLanes(Lanes[_WindowState]):
     def linearise(self, state: _WindowState) -> _LinearWindow:
         """The step with A' and ∂A'/∂A_d, from the overlaps of all tokens."""
         responses = jax.vmap(self._responses)(state.attention)
-        slopes = {role: jax.vmap(partial(self._slopes, role))(responses) for role in ROLES[1:]}
-        return self._linear(state, state.newest(slopes["q"]), slopes["k"], slopes["v"])
+        return self._linear(state, {role: jax.vmap(partial(self._slopes, role))(responses) for role in ROLES[1:]})
 
     def advance(self, linear: _LinearWindow) -> _LinearWindow:
         """The linearisation one step on: the slopes of one token are new."""
-        slot = linear.state.slot
         state, responses = self._append(linear.state, linear.attention)
-        keys = lax.dynamic_update_index_in_dim(linear.key_slopes, self._slopes("k", responses), slot, 0)
-        values = lax.dynamic_update_index_in_dim(linear.value_slopes, self._slopes("v", responses), slot, 0)
-        return self._linear(state, self._slopes("q", responses), keys, values)
+        new = {role: self._slopes(role, responses) for role in ROLES[1:]}
+        return self._linear(state, _put(linear.slopes, new, linear.state.slot))
 
     def push(self, linear: _LinearWindow, columns: Array) -> Array:
         """Tangent vectors [vector, slot, feature, lane], one step on: the new token takes the slot of the oldest."""
@@ -330,6 +320,14 @@ class _WindowLanes(Lanes[_WindowState]):
 
     def at(self, coordinates: Any) -> _WindowState:
         return self.start(coordinates.reshape(self.context, -1, coordinates.shape[-1]))
+
+    @as_one_program
+    def states(self, state: _WindowState) -> list[Window]:
+        """The windows of all lanes."""
+        slot, attention, positions = numbers((state.slot, state.attention, self.positions))
+        newest_first = (slot - 1 - np.arange(self.context)) % self.context
+        windows, positions = numpy_for(attention).moveaxis(attention[newest_first], -1, 0), positions[newest_first]
+        return [Window(window.copy(), positions) for window in windows]
 
     def columns(self, state: _WindowState, vectors: Float[Array, "vector coordinate"]) -> Array:
         """Vectors whose tokens are in order, oldest first, with the entries of each token put in its slot."""
@@ -358,7 +356,7 @@ class _WindowLanes(Lanes[_WindowState]):
         """m of the newest token by role; of o (1−ε) times the overlap of the semantic bits."""
         responses = self._responses(state.newest(state.attention))
         o = (1 - self.epsilon)[None] * jnp.sum(self.weights["o"][:, :, None] * responses[:, None], 0)
-        return {"o": o, "v": state.newest(state.values), "q": state.query, "k": state.newest(state.keys)}
+        return {"o": o} | {role: state.newest(state.overlaps[role]) for role in ROLES[1:]}
 
     @property
     def _scale(self) -> Float[Array, "1 lane"]:
@@ -382,55 +380,45 @@ class _WindowLanes(Lanes[_WindowState]):
 
     def _attend(self, state: _WindowState) -> tuple[Array, Array, Array]:
         """A', the weights of all tokens [slot, head, lane], and the part of each head in A' [head, feature, lane]."""
-        products = jnp.sign(self._scale)[None] * jnp.sum(state.query[None] * state.keys, 2)
+        m = state.overlaps
+        products = jnp.sign(self._scale)[None] * jnp.sum(state.newest(m["q"])[None] * m["k"], 2)
         # The largest exponent is exactly 0, whatever γ is: γ comes after the difference, so that it scales no rounding.
         # A shift changes no weight and needs no derivative. That of a maximum may be 0/0 on a GPU, where XLA computes
         # the products twice with different rounding, and none of them equals the maximum.
         largest = lax.stop_gradient(jnp.max(products, 0))
         powers = jnp.exp(jnp.abs(self._scale)[None] * (products - largest[None]))
         weights = powers * (1 / jnp.sum(powers, 0))[None]
-        of_heads = jnp.sum(weights[:, :, None] * state.values, 0)
+        of_heads = jnp.sum(weights[:, :, None] * m["v"], 0)
         return jnp.sum(of_heads, 0), weights, of_heads
 
     def _append(self, state: _WindowState, attention: Array) -> tuple[_WindowState, Array]:
         """The window after one more token, and the class means of this token."""
         slot, responses = state.slot, self._responses(attention)
         here = {role: lax.dynamic_index_in_dim(bias, slot, 0, False) for role, bias in self.biases.items()}
-        m = {role: self._overlaps(role, responses, here[role]) for role in ROLES[1:]}
-        window = _WindowState(
-            lax.dynamic_update_index_in_dim(state.attention, attention, slot, 0),
-            m["q"],
-            lax.dynamic_update_index_in_dim(state.keys, m["k"], slot, 0),
-            lax.dynamic_update_index_in_dim(state.values, m["v"], slot, 0),
-            jnp.where(slot + 1 == self.context, 0, slot + 1),
-        )
-        return window, responses
+        new = {role: self._overlaps(role, responses, here[role]) for role in ROLES[1:]}
+        tokens, overlaps = _put((state.attention, state.overlaps), (attention, new), slot)
+        return _WindowState(tokens, overlaps, jnp.where(slot + 1 == self.context, 0, slot + 1)), responses
 
-    def _linear(self, window: _WindowState, query_slope: Array, key_slopes: Array, value_slopes: Array) -> Any:
+    def _linear(self, state: _WindowState, slopes: dict[str, Array]) -> _LinearWindow:
         """A' and ∂A'/∂A_d: through the values, and through queries and keys into the softmax."""
-        attention, weights, of_heads = self._attend(window)
+        attention, weights, of_heads = self._attend(state)
+        m = state.overlaps
         # ∂A'/∂z_d of each head, times the scale of the logits z.
-        to_logits = (self._scale[None] * weights)[:, :, None] * (window.values - of_heads[None])
-        by_key = jnp.sum(window.query[None, None] * key_slopes, 3)  # [slot, other, head]
-        by_value = jnp.sum(weights[:, None, :, None] * value_slopes, 2)  # [slot, other, feature]
+        to_logits = (self._scale[None] * weights)[:, :, None] * (m["v"] - of_heads[None])
+        by_key = jnp.sum(state.newest(m["q"])[None, None] * slopes["k"], 3)  # [slot, other, head]
+        by_value = jnp.sum(weights[:, None, :, None] * slopes["v"], 2)  # [slot, other, feature]
         through_keys = jnp.sum(by_key[:, :, :, None] * to_logits[:, None], 2)
-        by_query = jnp.sum(window.keys[:, :, :, None] * to_logits[:, :, None], 0)  # [head, query feature, feature]
-        through_query = jnp.sum(query_slope[:, :, :, None] * by_query[None], (1, 2))
-        newest = lax.rem(window.slot + self.context - 1, self.context)
+        by_query = jnp.sum(m["k"][:, :, :, None] * to_logits[:, :, None], 0)  # [head, query feature, feature]
+        through_query = jnp.sum(state.newest(slopes["q"])[:, :, :, None] * by_query[None], (1, 2))
+        newest = lax.rem(state.slot + self.context - 1, self.context)
         is_newest = jnp.where(jnp.arange(self.context) == newest, 1.0, 0.0)[:, None, None, None]
         jacobian = by_value + through_keys + is_newest * through_query[None]
-        return _LinearWindow(window, query_slope, key_slopes, value_slopes, attention, jacobian)
+        return _LinearWindow(state, slopes, attention, jacobian)
 
 
-def _checked_window(state: Any, context: int, features: int) -> Window:
-    """The state itself; what is not a window of the model is refused."""
-    if not isinstance(state, Window):
-        raise fail("state", type(state).__name__, "a Window: model.window(...) or model.token(...)")
-    shape, length = np.shape(state.A), len(state.positions)
-    if shape[1:] != (features,) or shape[0] > context or length != context:
-        got = f"a window with A {shape} and {length} positions"
-        raise fail("state", got, f"a window of this model: context {context}, {features} features")
-    return state
+def _put(slots: Any, entries: Any, slot: Array) -> Any:
+    """Arrays by slot with new entries in one of them."""
+    return jax.tree.map(lambda old, new: lax.dynamic_update_index_in_dim(old, new, slot, 0), slots, entries)
 
 
 def checked_network(network: Any) -> dict[str, Any]:
@@ -438,11 +426,11 @@ def checked_network(network: Any) -> dict[str, Any]:
     features, context, positions = network.features, network.context, network.positions
     if not isinstance(features, Features):
         raise fail("features", type(features).__name__, "Features")
-    beta, gamma = one_number("beta", network.beta), one_number("gamma", network.gamma)
+    beta, gamma = check.one_number("beta", network.beta), check.one_number("gamma", network.gamma)
     epsilon, bits = share_of_positions(network.epsilon), features.positional_bits
     if bits == 0 and not traced(epsilon) and epsilon > 0:
         raise fail("epsilon", epsilon, "0: these features have no positional bits")
-    length = context if context is None else positive_integer("context", context)
+    length = context if context is None else check.positive_integer("context", context)
     if positions is None:
         if length is None and bits == 0:
             raise fail("context", "nothing", "the context length: without positional bits there is no usual one")

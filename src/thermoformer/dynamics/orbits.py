@@ -89,7 +89,7 @@ def orbit(model: Any, state: Any, *, steps: int, transient: int = 0) -> Any:
         if not traced(rows) and not all(np.isfinite(column).all() for column in rows):
             raise engine.unbounded()
         columns = [numpy_for(pair).concatenate(pair) for pair in zip(columns, rows, strict=True)] if columns else rows
-        (state,) = model.states(lanes, lane_state)
+        (state,) = lanes.states(lane_state)
     if not isinstance(model, MeanField):
         return MapOrbit(*columns, final_state=state)
     if model.features.heads == 1:
@@ -110,18 +110,21 @@ def iterate(model: Any, state: Any, steps: int) -> Any:
     """
     model, steps = as_map(model, state), nonnegative_integer("steps", steps)
     state, early = model.settled(state, steps)
-    return state if steps == len(early) else model.states(*_walked(model, state, steps - len(early)))[0]
+    if steps == len(early):
+        return state
+    lanes, lane_state = _walked(model, state, steps - len(early))
+    return lanes.states(lane_state)[0]
 
 
 def _walked(model: Map, state: Any, steps: int) -> tuple[Lanes, Any]:
     """One lane, and its state some steps later."""
     lanes, lane_state = model.in_lanes([state])
-    return lanes, engine.walk(lanes, lane_state, steps, engine.steps_at_once(model.dimension))[0]
+    return lanes, engine.walk(lanes, lane_state, steps)[0]
 
 
 def _recorded(lanes: Lanes, before: Any) -> Any:
     after = lanes.step(before)
-    return after, lanes.record(before, after)
+    return after, [row[..., 0] for row in lanes.record(before, after)]
 
 
 def orbit_statistics(
@@ -153,7 +156,7 @@ def orbit_statistics(
     # `show` and `limits` are checked also if nothing is counted.
     density = Density.of(model, show, nonnegative_integer("bins", bins) or 1, limits)
     recorders = (Tally(), density) if bins else (Tally(),)
-    found = engine.one_orbit(model, state, Plan(transient, steps, None, recorders, blocks=1, pieces=1))
+    found = engine.one_orbit(model, state, Plan(transient, steps, None, recorders, blocks=1))
     variables = {name: ("observable", found[name]) for name in engine.STATISTICS}
     where: dict[str, Any] = {"observable": list(model.observables)}
     if bins:

@@ -118,45 +118,47 @@ def _verdict(found: dict[str, Any], steps: int, spent: int, longest: int) -> Reg
     exponents, errors, drift, nearness = (found[name] for name in ("exponents", "errors", "drift", "nearness"))
     period, close, nearest = (int(found[name]) for name in ("period", "unconfirmed", "nearest"))
     points = {name: np.asarray(found[name])[None] for name in ("exponents", "errors", "period", "drift", "nearness")}
-    code, zeros, zero = (values[0] for values in classify(points, steps))
+    code, zeros, zero = (values[0].item() for values in classify(points, steps))
     leading = f"leading exponent {exponents[0]:.3g} ± {errors[0]:.1g}"
     within = f"{leading} is 0 within {zero:.1g}"
     after = "after 1 step" if (period or close or nearest) == 1 else f"after {period or close or nearest} steps"
-    reason = {
-        FIXED: "the state returns at every step, within rounding or closer each time",
-        PERIODIC: f"the state returns {after}; {leading}",
-        QUASI_PERIODIC: f"{within}, and there is no return within {longest} steps",
-        CHAOS: f"{leading} is above {zero:.1g}",
-        HYPERCHAOS: f"two or more exponents are above {zero:.1g}",
-        UNDECIDED: f"{within}, but its error is too large for a torus: a longer orbit may tell it from weak chaos",
-    }[int(code)]
+    if code != UNDECIDED:
+        reason = {
+            FIXED: "the state returns at every step, within rounding or closer each time",
+            PERIODIC: f"the state returns {after}; {leading}",
+            QUASI_PERIODIC: f"{within}, and there is no return within {longest} steps",
+            CHAOS: f"{leading} is above {zero:.1g}",
+            HYPERCHAOS: f"two or more exponents are above {zero:.1g}",
+        }[code]
     # What keeps an orbit from a verdict, and what may help.
-    if code == UNDECIDED and period:
+    elif period:
         reason = f"{leading}, but a return {after}"
-    elif code == UNDECIDED and close:
+    elif close:
         reason = (
             f"{leading}, and the state comes close {after}, but it neither rests nor comes closer: the "
             "orbit drifts, is smaller than the tolerance, or settles very slowly; "
             f"find_cycle(model, final_state, {close}) tells whether there is a cycle to settle on"
         )
-    elif code == UNDECIDED and not abs(exponents[0]) <= zero:
+    elif not abs(exponents[0]) <= zero:
         reason = f"{leading}, and no return within {longest} steps: a longer orbit, transient or period may tell"
-    elif code == UNDECIDED and zeros > MOST_ZEROS:
+    elif zeros > MOST_ZEROS:
         reason = (
             f"{zeros} exponents are 0 within {zero:.1g}: the motion neither attracts nor repels, like a rigid "
             "rotation, or it winds around a torus of more than two dimensions; a longer orbit does not tell, "
             "power_spectrum shows the frequencies"
         )
-    elif code == UNDECIDED and drift > TORUS_DRIFT:
+    elif drift > TORUS_DRIFT:
         reason = f"{within}, but the orbit is still settling (drift {drift:.1g}): a longer transient may tell"
-    elif code == UNDECIDED and not nearness > TORUS_NEARNESS:
+    elif not nearness > TORUS_NEARNESS:
         reason = (
             f"{within}, but the orbit nearly closes {after} (nearness {nearness:.1g}): it is still "
             "settling on a cycle, or it winds around a torus with a rotation number very close to a fraction of "
             f"denominator {nearest}; it is a torus if find_cycle(model, final_state, {nearest}) finds no stable cycle"
         )
-    numbers = period or None, exponents, errors, float(zero), int(zeros)
-    return Regime(REGIMES[code], *numbers, reason, spent, final_state=found["finals"])
+    else:
+        reason = f"{within}, but its error is too large for a torus: a longer orbit may tell it from weak chaos"
+    measured = period or None, exponents, errors, zero, zeros
+    return Regime(REGIMES[code], *measured, reason, spent, final_state=found["finals"])
 
 
 def classify(found: dict[str, Any], steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -244,7 +246,7 @@ def lifetime(
     noise = numpy_generator(as_key(key)).normal(size=(copies, *window.A.shape)) * spread
     states = [Window(window.A + one, window.positions) for one in noise]
     ended, periods = np.full(copies, np.inf), np.zeros(copies, int)
-    plan = Plan(steps // looks, 0, returns=returns, pieces=1)
+    plan = Plan(steps // looks, 0, returns=returns)
     for look in range(looks):
         if progress is not None:
             progress(look, looks, f"{int(np.isfinite(ended).sum())} of {copies} copies are periodic")

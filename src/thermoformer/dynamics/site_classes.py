@@ -46,19 +46,28 @@ def from_columns(columns: Arrays, fractions: np.ndarray) -> tuple[np.ndarray, di
 
 def all_signs(features: int) -> np.ndarray:
     """Every sign vector that starts with +1, [class, feature], in the order of `numpy.unique`."""
+    _check_count(features)
     return np.array([(1.0, *rest) for rest in itertools.product((-1.0, 1.0), repeat=features - 1)])
 
 
 def odd_subsets(features: int) -> list[tuple[int, ...]]:
     """Odd subsets of the features 0..features−1, by size and then in lexicographic order."""
-    if features > LARGEST_FEATURES:
-        raise fail("features", features, f"at most {LARGEST_FEATURES}: there are 2^(features−1) odd subsets")
+    _check_count(features)
     return [subset for size in range(1, features + 1, 2) for subset in itertools.combinations(range(features), size)]
+
+
+def _check_count(features: int) -> None:
+    if features > LARGEST_FEATURES:
+        raise fail("features", features, f"at most {LARGEST_FEATURES}: there are 2^(features−1) site classes")
 
 
 def _subset_name(subset: Sequence[int], role: str, feature: int) -> str:
     """A correlation as one reads it, counted from 1: "⟨o_1 o_2 o_3 v_1⟩"."""
     return f"⟨{' '.join(f'o_{b + 1}' for b in subset)} {role}_{feature + 1}⟩"
+
+
+def _signs_name(signs: np.ndarray) -> str:
+    return "(" + "".join("+" if sign > 0 else "−" for sign in signs) + ")"
 
 
 def odd_correlations(signs: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -88,18 +97,19 @@ def check_possible(correlations: Arrays, signs: np.ndarray, weights: Arrays) -> 
     other role within a class must lie in [−1, 1]. Bits drawn with these means, independently given s, then have them.
     """
     advice = "correlations of ±1 features (insist=True takes them anyway)"
-    features, subsets = signs.shape[1], odd_subsets(signs.shape[1])
+    subsets = odd_subsets(signs.shape[1])
     for role in ROLES:
-        if (largest := np.abs(correlations[role]).max()) > 1 + CORRELATION_TOLERANCE:
-            at = np.unravel_index(np.abs(correlations[role]).argmax(), correlations[role].shape)
-            head = f" of head {at[1]}" if len(at) == 3 and correlations[role].shape[1] > 1 else ""
-            name = _subset_name(subsets[at[0]], role, int(at[-1])) + head
-            raise fail("correlations", f"{name} of size {largest:.6g}", f"{advice}, none larger than 1")
+        sizes = np.abs(correlations[role])
+        if sizes.max() > 1 + CORRELATION_TOLERANCE:
+            subset, *_, feature = at = np.unravel_index(sizes.argmax(), sizes.shape)
+            head = "" if sizes.ndim == 2 or sizes.shape[1] == 1 else f" of head {at[1]}"
+            name = _subset_name(subsets[subset], role, int(feature)) + head
+            raise fail("correlations", f"{name} of size {sizes.max():.6g}", f"{advice}, none larger than 1")
     # o_a² = 1, so ⟨o_B o_a⟩ depends on the even set of features that B and a do not share: all its spellings agree.
     seen: dict[frozenset[int], tuple[str, float]] = {frozenset(): ("a square", 1.0)}
     for row, subset in enumerate(subsets):
-        for feature in range(features):
-            name, value = _subset_name(subset, "o", feature), float(correlations["o"][row, feature])
+        for feature, value in enumerate(correlations["o"][row].tolist()):
+            name = _subset_name(subset, "o", feature)
             other, known = seen.setdefault(frozenset(subset) ^ {feature}, (name, value))
             if abs(value - known) > CORRELATION_TOLERANCE:
                 raise fail("correlations", f"{name} = {value:.6g}", f"{advice}: it equals {other} = {known:.6g}")
@@ -118,10 +128,6 @@ def check_possible(correlations: Arrays, signs: np.ndarray, weights: Arrays) -> 
             got = f"⟨o_B {role}_{feature + 1}⟩{heads} whose part from o = {sign} is {weight:.6g}"
             expected = f"{advice}: no larger than the probability {probabilities[at]:.6g} of that o"
             raise fail("correlations", got, expected)
-
-
-def _signs_name(signs: np.ndarray) -> str:
-    return "(" + "".join("+" if sign > 0 else "−" for sign in signs) + ")"
 
 
 def role_shape(role: str, features: int, heads: int, *width: int) -> tuple[int, ...]:
@@ -158,7 +164,7 @@ def whole_counts(fractions: np.ndarray, bits: int) -> np.ndarray | None:
 
 
 def draw(signs: np.ndarray, weights: Arrays, bits: int, generator: np.random.Generator) -> tuple[Arrays, np.ndarray]:
-    """Columns and counts of bits drawn from a law that has the given site classes; see `Features.drawn_classes`."""
+    """Columns and counts of bits drawn from a law that has the given site classes; see `Features.joint_classes`."""
     probabilities = weights["o"][:, 0].clip(0)
     others = np.concatenate([weights[role].reshape(len(signs), -1) for role in ROLES[1:]], axis=1)
     own = np.abs(weights["o"] - probabilities[:, None] * signs).max()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, instance, one_of, positive_integer, real_array, sequence, tokens_with_logits
+from .._validation import fail, instance, one_of, real_array, sequence, tokens_with_logits
 from ..learning.architecture import Architecture, squeeze_output
 from ..learning.network import Weights, check_weights, network_output, path_vectors
 from ..learning.paths import READOUTS, PathFeatures, path_weights
@@ -61,10 +61,9 @@ class AttentionNetwork:
         weights = check_weights(self.arch, self.weights)
         if weights.embedding.ndim != 2:
             raise fail("weights", f"{len(weights.embedding)} draws", "one network, without a draw axis")
-        set_field = object.__setattr__  # the record is frozen once it is built
-        set_field(self, "weights", weights)
+        vars(self)["weights"] = weights  # the record is frozen once it is built
         for name in ("queries", "keys"):
-            set_field(self, name, self._checked(name, getattr(self, name)))
+            vars(self)[name] = self._checked(name, getattr(self, name))
         for layer, (query, key) in enumerate(zip(self.queries, self.keys, strict=True)):
             if query.shape != key.shape:
                 raise fail(f"keys[{layer}]", f"shape {key.shape}", f"the shape of queries[{layer}], {query.shape}")
@@ -103,13 +102,9 @@ class AttentionNetwork:
         """Its attention matrices on tokens x [example, token, feature], one array per layer."""
         return attention_layers(jnp.asarray(self._tokens(x)), self.queries, self.keys)
 
-    def predict(self, x: Any, *, chunk: int | None = None) -> Float[Array, ...]:
-        """f [example], or [example, output], on tokens x [example, token, feature].
-
-        Arguments:
-            chunk: examples that are held in memory at a time; default: as many as fit into 128 MiB.
-        """
-        return self._in_chunks(partial(path_outputs, self.arch, self.weights), x, chunk)
+    def predict(self, x: Any) -> Float[Array, ...]:
+        """f [example], or [example, output], on tokens x [example, token, feature]."""
+        return self._in_chunks(partial(path_outputs, self.arch, self.weights), x)
 
     def accuracy(self, x: Any, labels: Any) -> float:
         """The fraction of labels that the sign of f has, or its largest output (see `Prediction.accuracy`).
@@ -121,45 +116,21 @@ class AttentionNetwork:
         outputs = np.asarray(self.predict(x))
         return Prediction(outputs, np.zeros(len(outputs))).accuracy(labels)
 
-    def path_features(self, x: Any, *, chunk: int | None = None) -> PathFeatures:
-        """The attentioned inputs of its paths, from which the theory with these heads, frozen, learns.
+    def path_features(self, x: Any) -> PathFeatures:
+        """The attentioned inputs of its paths, from which the theory with these heads, frozen, learns."""
+        return PathFeatures.from_attentioned_inputs(self._in_chunks(partial(attentioned_inputs, self.arch), x))
 
-        Arguments:
-            x, chunk: as in `predict`.
-        """
-        return PathFeatures.from_attentioned_inputs(self._in_chunks(partial(attentioned_inputs, self.arch), x, chunk))
+    def path_contributions(self, x: Any) -> Float[Array, ...]:
+        """What each path adds to f: [example, path], or [example, output, path]; the sum over paths is `predict`."""
+        return squeeze_output(self._in_chunks(partial(contributions, self.arch, self.weights), x), axis=1)
 
-    def path_contributions(self, x: Any, *, chunk: int | None = None) -> Float[Array, ...]:
-        """What each path adds to f: [example, path], or [example, output, path]; the sum over paths is `predict`.
+    def without(self, heads: Sequence[tuple[int, int]]) -> AttentionNetwork:
+        """The smaller network without the given heads; those that are left are renumbered.
 
-        Arguments:
-            x, chunk: as in `predict`.
-        """
-        return squeeze_output(self._in_chunks(partial(contributions, self.arch, self.weights), x, chunk), axis=1)
-
-    def pruned(self, heads: Sequence[tuple[int, int]]) -> AttentionNetwork:
-        """The network without the given heads: zeroed, and each layer scaled for the heads it has left.
-
-        A layer of H heads is divided by √H; one with r heads left is divided by √r (experiments §2). The heads keep
-        their numbers, so the paths do too.
+        A layer divides by the root of the heads it has (experiments §2), so nothing needs rescaling.
 
         Arguments:
             heads: (layer, head) pairs counted from 0, as in `HeadScores.labels`; each layer must keep one head.
-        """
-        values = []
-        for value, kept in zip(self.weights.values, heads_kept(self.arch, heads), strict=True):
-            scaled = value * np.sqrt(len(value) / len(kept))
-            values.append(jnp.zeros_like(value).at[kept].set(scaled[kept]))
-        return replace(self, weights=self.weights._replace(values=tuple(values)))
-
-    def without(self, heads: Sequence[tuple[int, int]]) -> AttentionNetwork:
-        """The smaller network without the given heads, with the outputs of `pruned`.
-
-        A layer divides by the root of the heads it has, so nothing needs rescaling. The heads that are left are
-        renumbered.
-
-        Arguments:
-            heads: as in `pruned`.
         """
         kept = heads_kept(self.arch, heads)
         arch = self.arch.replace(heads=tuple(len(layer) for layer in kept))
@@ -172,10 +143,8 @@ class AttentionNetwork:
     @cached_property
     def _largest_product(self) -> float:
         """The largest possible logit over the square of the largest entry of the tokens."""
-        sizes = [
-            float(np.abs(query).max()) * float(np.abs(key).max()) * query.shape[1]
-            for query, key in zip(map(np.asarray, self.queries), map(np.asarray, self.keys), strict=True)
-        ]
+        pairs = zip(map(np.asarray, self.queries), map(np.asarray, self.keys), strict=True)
+        sizes = [float(np.abs(query).max()) * float(np.abs(key).max()) * query.shape[1] for query, key in pairs]
         return max(sizes) * self.token_width**2
 
     def _tokens(self, x: Any) -> np.ndarray:
@@ -184,15 +153,15 @@ class AttentionNetwork:
             raise fail("x", f"tokens of width {x.shape[2]}", f"{self.token_width}, as the network has")
         return tokens_with_logits(x, self._largest_product)
 
-    def _in_chunks(self, function: Callable, x: Any, chunk: int | None) -> Array:
+    def _in_chunks(self, function: Callable, x: Any) -> Array:
         """A function of queries, keys, tokens and readout on all examples, some of them at a time."""
-        pieces = self._chunks(self._tokens(x), chunk)
+        pieces = self._chunks(self._tokens(x))
         return jnp.concatenate([function(self.queries, self.keys, piece, self.readout) for piece in pieces])
 
-    def _chunks(self, x: np.ndarray, chunk: int | None) -> list[Array]:
+    def _chunks(self, x: np.ndarray) -> list[Array]:
         tokens = x.shape[1]
         numbers = tokens**2 * sum(self.arch.heads) + self.arch.paths * (tokens + self.token_width)
-        size = max(1, _CHUNK_NUMBERS // numbers) if chunk is None else positive_integer("chunk", chunk)
+        size = max(1, _CHUNK_NUMBERS // numbers)
         return [jnp.asarray(x[start : start + size]) for start in range(0, len(x), size)]
 
 

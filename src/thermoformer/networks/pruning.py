@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
-from .._keys import KeyLike, as_key
+from .._keys import KeyLike, as_key, numpy_generator
 from .._validation import labels_for, one_of, positive_integer, sequence
 from ..learning.architecture import Architecture, checked_architecture
 from ..learning.evidence import evidence_scores
@@ -32,16 +31,14 @@ if TYPE_CHECKING:
 Head = tuple[int, int]
 
 
-def gradient_importance(network: AttentionNetwork, x: Any, labels: Any, *, batch: int = 1) -> HeadScores:
-    """|∂ loss/∂ mask| of every head, for a mask that multiplies the output of the head.
+def gradient_importance(network: AttentionNetwork, x: Any, labels: Any) -> HeadScores:
+    """|∂ loss/∂ mask| of every head, averaged over examples, for a mask that multiplies the output of the head.
 
-    The gradient is that of the mean loss of a batch; its absolute value is averaged over batches, weighted with their
-    sizes. With one example per batch it is the importance of Michel, Levy and Neubig (2019).
+    This is the importance of Michel, Levy and Neubig (2019).
 
     Arguments:
         x: tokens [example, token, feature].
         labels: [example], or [example, output].
-        batch: examples in a batch.
 
     Example:
         >>> from thermoformer.learning import prior_weights
@@ -56,16 +53,13 @@ def gradient_importance(network: AttentionNetwork, x: Any, labels: Any, *, batch
     """
     parts = np.asarray(checked_network("network", network).path_contributions(x))
     y = labels_for("labels", labels, len(parts), network.arch.outputs)
-    batch = positive_integer("batch", batch)
     residual = 2 * (parts.sum(axis=-1) - y)
     heads = network.arch.path_heads()
     slopes = []
     for layer, head in head_labels(network.arch):
         through = parts[..., heads[:, layer] == head].sum(axis=-1)
         # By example, the mean over outputs: the loss is a mean over both.
-        slope = (residual * through).reshape(len(y), -1).mean(axis=1)
-        sums = np.add.reduceat(slope, np.arange(0, len(slope), batch))
-        slopes.append(np.abs(sums).sum() / len(slope))
+        slopes.append(np.abs((residual * through).reshape(len(y), -1).mean(axis=1)).mean())
     return HeadScores(head_labels(network.arch), np.array(slopes))
 
 
@@ -110,8 +104,7 @@ def random_orders(arch: Architecture, count: int, *, key: KeyLike) -> list[list[
         >>> [len(order) for order in random_orders(Architecture((4, 4), 5), 3, key=0)]
         [6, 6, 6]
     """
-    labels = head_labels(checked_architecture(arch))
-    random = np.random.default_rng(np.asarray(jax.random.key_data(as_key(key))))
+    labels, random = head_labels(checked_architecture(arch)), numpy_generator(as_key(key))
     drawn = [random.permutation(len(labels)) for _ in range(positive_integer("count", count))]
     return [removal_order(arch, [labels[index] for index in one]) for one in drawn]
 
@@ -151,12 +144,7 @@ def rescored_order(
 
 
 def path_factors(arch: Architecture, removed: Sequence[Head], name: str = "heads") -> np.ndarray:
-    """The factor of each path when heads are removed: 0 through one of them, else the layers' rescaling.
-
-    Example:
-        >>> path_factors(Architecture((2, 1), 5), [(0, 1)]).round(3).tolist()
-        [1.414, 0.0]
-    """
+    """The factor of each path when heads are removed: 0 through one of them, else the layers' rescaling."""
     factors = np.ones(arch.paths)
     for layer, (kept, heads) in enumerate(zip(heads_kept(arch, removed, name), arch.path_heads().T, strict=True)):
         scale = np.sqrt(arch.heads[layer] / len(kept))

@@ -118,13 +118,7 @@ class TrainingSettings:
 
 
 def learning_rate(settings: TrainingSettings, step: int) -> float:
-    """The rate of a step, counted from 0: up in a line to the full rate, then constant or down along a cosine to 0.
-
-    Example:
-        >>> settings = TrainingSettings(steps=20, warmup=10, learning_rate=1.0)
-        >>> [round(learning_rate(settings, step), 2) for step in (0, 5, 10, 15, 20)]
-        [0.0, 0.5, 1.0, 0.5, 0.0]
-    """
+    """The rate of a step, counted from 0: up in a line to the full rate, then constant or down along a cosine to 0."""
     if step < settings.warmup:
         return settings.learning_rate * step / settings.warmup
     if settings.schedule == "constant":
@@ -202,8 +196,7 @@ def train(
         (True, 'all 60 steps done')
     """
     checked_architecture(arch)
-    if settings is None:
-        settings = TrainingSettings()
+    settings = TrainingSettings() if settings is None else settings
     instance("settings", settings, TrainingSettings, "a TrainingSettings")
     if start is not None:
         checked_network("start", start)
@@ -217,8 +210,8 @@ def train(
     else:
         settings = dataclasses.replace(settings, readout=start.readout)
         parameters = _parameters_of(start, arch, tokens.shape[2])
-    memory, losses = _Recipe.of(settings).optimiser.init(parameters), np.zeros(0, np.float32)
-    fresh = TrainingState(0, parameters, memory, parameters, losses, np.zeros((0, 3)), "")
+    memory = _optimiser(settings.weight_decay, settings.clip).init(parameters)
+    fresh = TrainingState(0, parameters, memory, parameters, np.zeros(0, np.float32), np.zeros((0, 3)), "")
     identity = _identity(arch, settings, random) | {"start": None if start is None else start.digest}
     data = [number for pair in ((tokens, labels), held_out) for number in _signature(*pair)]
     file = None if checkpoint is None else Path(checkpoint)
@@ -253,7 +246,10 @@ class _Descent:
 
     def advance(self, state: TrainingState) -> TrainingState:
         """The state after the next checkpoint's worth of steps, or at the end."""
-        settings, update = self.settings, partial(_step, self.arch, _Recipe.of(self.settings))
+        settings = self.settings
+        # A compiled step depends on these; other settings may change without compiling again.
+        fixed = {name: getattr(settings, name) for name in ("readout", "products", "weight_decay", "clip")}
+        update = partial(_step, arch=self.arch, **fixed)
         parameters, optimiser, best = state.parameters, state.optimiser, state.best
         losses, rows, stopped = list(state.losses), list(state.validation), ""
         until = min(settings.steps, (state.step // settings.checkpoint_every + 1) * settings.checkpoint_every)
@@ -320,34 +316,21 @@ class _Descent:
         return ""
 
 
-class _Recipe(NamedTuple):
-    """The settings that a compiled step depends on; others may change without compiling again."""
-
-    readout: str
-    products: str
-    weight_decay: float
-    clip: float | None
-
-    @classmethod
-    def of(cls, settings: TrainingSettings) -> _Recipe:
-        return cls(settings.readout, settings.products, settings.weight_decay, settings.clip)
-
-    @property
-    def optimiser(self) -> optax.GradientTransformation:
-        """Adam without its rate: what it returns is to be subtracted, times the rate."""
-        clip = optax.identity() if self.clip is None else optax.clip_by_global_norm(self.clip)
-        return optax.chain(clip, optax.add_decayed_weights(self.weight_decay), optax.scale_by_adam())
+def _optimiser(weight_decay: float, clip: float | None) -> optax.GradientTransformation:
+    """Adam without its rate: what it returns is to be subtracted, times the rate."""
+    clipping = optax.identity() if clip is None else optax.clip_by_global_norm(clip)
+    return optax.chain(clipping, optax.add_decayed_weights(weight_decay), optax.scale_by_adam())
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _step(
-    arch: Architecture, recipe: _Recipe, rate: Array, parameters: Parameters, state: Any, x: Array, y: Array
-) -> tuple[Parameters, Any, Array]:
+@partial(jax.jit, static_argnames=("arch", "readout", "products", "weight_decay", "clip"))
+def _step(rate, parameters, state, x, y, *, arch, readout, products, weight_decay, clip):
+    """Parameters and state of the optimiser after one batch, and its loss before."""
+
     def mean_squared_error(parameters: Parameters) -> Array:
-        return jnp.mean((_outputs(arch, recipe.readout, recipe.products, parameters, x) - y) ** 2)
+        return jnp.mean((_outputs(arch, readout, products, parameters, x) - y) ** 2)
 
     loss, gradient = jax.value_and_grad(mean_squared_error)(parameters)
-    direction, state = recipe.optimiser.update(gradient, state, parameters)
+    direction, state = _optimiser(weight_decay, clip).update(gradient, state, parameters)
     return jax.tree.map(lambda weight, change: weight - rate * change, parameters, direction), state, loss
 
 
