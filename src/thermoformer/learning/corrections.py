@@ -25,7 +25,7 @@ from .action import Action
 from .architecture import Architecture, squeeze_output
 from .kernels import PAIR_MEMORY, energy, with_pairs
 from .paths import PathFeatures
-from .results import NewExamples, PathSum, Prediction, joined, moments, new_examples, raw_readout, readout_at
+from .results import NewExamples, PathSum, Prediction, joined, new_examples, raw_readout, readout_at
 from .saddle import Solution, checked_solution
 
 
@@ -134,7 +134,7 @@ def _corrected_moments(
     action: Action, vector: jax.Array, displacement: jax.Array, root: jax.Array, new: NewExamples
 ) -> tuple[jax.Array, jax.Array]:
     def at(point: jax.Array) -> jax.Array:
-        return jnp.stack(moments(action.problem, new, action.path_factor(point), action.setting.temperature))
+        return jnp.stack(new.moments(action, point))
 
     mean_of, scatter = _averages(at, vector, displacement, root)
     # The law of total variance: the scatter of mean_U comes on top of the mean of variance_U.

@@ -255,7 +255,7 @@ def whitened_hessian(solution: Solution) -> np.ndarray:
         True
     """
     action = checked_solution(solution).action_function
-    return np.asarray(_hessian(action, solution.vector) / action.scale)
+    return np.asarray(jax.jit(Action.hessian)(action, jnp.asarray(solution.vector)) / action.scale)
 
 
 def checked_solution(value: Any) -> Solution:
@@ -322,11 +322,6 @@ def _with_fallback(solution: Solution, tolerance: float, max_steps: int) -> Solu
     found = minimum._replace(evaluations=minimum.evaluations + solution.stats.evaluations), values
     action = replace(action, problem=problem)  # without the pairs
     return solution_at(arch, solution.temperature, action, found, "limited-memory, then newton", tolerance)
-
-
-@jax.jit
-def _hessian(action: Action, vector: Any) -> jax.Array:
-    return action.hessian(jnp.asarray(vector))
 
 
 @partial(jax.jit, static_argnames=("method",))
@@ -539,14 +534,12 @@ def _through_neighbours(points: list[tuple[Architecture, float]]) -> list[int]:
 
 
 def _axis(name: str, value: Any) -> list[Any]:
-    # Not np.ndim: widths may mix single numbers and numbers by layer.
-    if hasattr(value, "shape"):
-        value = np.asarray(value).tolist()
+    """The entries of an axis: numbers and, for widths by layer, lists of numbers."""
+    value = value.tolist() if hasattr(value, "tolist") else value
     values = list(value) if hasattr(value, "__iter__") and not isinstance(value, str) else [value]
-    values = [np.asarray(one).tolist() if hasattr(one, "shape") else one for one in values]
     if not values:
         raise fail(name, "nothing", "at least one entry")
-    return values
+    return [one.tolist() if hasattr(one, "tolist") else one for one in values]
 
 
 def _points_at_once(problem: Problem, method: str, points: int) -> int:

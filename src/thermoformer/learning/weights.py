@@ -38,16 +38,7 @@ from .network import (
     row_scales,
 )
 from .paths import READOUTS, PathFeatures
-from .results import (
-    CHUNK,
-    ROWS,
-    Posterior,
-    Prediction,
-    batch_numbers,
-    draws_tree,
-    mean_over_draws,
-    prediction_from_batches,
-)
+from .results import CHUNK, ROWS, Moments, Posterior, Prediction, draws_tree, mean_over_draws
 from .sampling import Plan, Report, SamplerStats, diagnose, run_nuts, run_steps, warn_if_unmixed
 
 METHODS = ("nuts", "gibbs")
@@ -73,17 +64,10 @@ class WeightPosterior(Posterior):
     readout: str = "last"
     layer_norm: bool = False
 
-    def predict(self, features: PathFeatures) -> Prediction:
-        """Mean and variance of f over draws for new examples, with Monte-Carlo errors of both.
-
-        Arguments:
-            features: the attentioned inputs of the new examples, with the paths and token width of training.
-        """
-        return self._prediction(self._outputs(features))
-
-    def predictor_draws(self, features: PathFeatures) -> np.ndarray:
-        """f of every draw for new examples, [chain, draw, example] (and output)."""
-        return self._by_chain(list(self._outputs(features)))
+    @property
+    def token_width(self) -> int:
+        """N0 of the training data."""
+        return self._path_coefficients().shape[-1]
 
     def path_readout(self) -> np.ndarray:
         """The mean over draws of the readout of every path, [path, feature] (and output)."""
@@ -93,55 +77,41 @@ class WeightPosterior(Posterior):
 
     def predict_tokens(self, x: Any, attention: Sequence[Any]) -> Prediction:
         """`predict` from tokens [example, token, feature] and attention; the only way with layer norm."""
-        if not self.layer_norm:
-            return self.predict(PathFeatures.from_attention(x, attention, self.readout, self.architecture.skip))
-        return self._prediction(self._token_outputs(x, attention))
+        return self._prediction(self._token_moments(x, attention))
 
     def token_draws(self, x: Any, attention: Sequence[Any]) -> np.ndarray:
         """`predictor_draws` from tokens and attention; the only way with layer norm."""
-        if not self.layer_norm:
-            return self.predictor_draws(PathFeatures.from_attention(x, attention, self.readout, self.architecture.skip))
-        return self._by_chain(list(self._token_outputs(x, attention)))
+        return self._by_chain(self._token_moments(x, attention))
 
-    def _outputs(self, features: PathFeatures) -> Iterator[np.ndarray]:
-        """Pieces [draw, example, output] of f, all chains in one row."""
+    def _moments(self, features: PathFeatures) -> Iterator[Moments]:
         coefficients, arch, width = self._path_coefficients(), self.architecture, self.token_width
         check_new_examples(features, arch.paths, width)
         flat = coefficients.reshape(-1, arch.paths * width)
         size = max(1, CHUNK // (len(flat) + arch.paths * width))
         for start in range(0, features.examples, size):
             piece = np.asarray(features.values[start : start + size]).reshape(-1, arch.paths * width)
-            yield (flat @ piece.T).reshape(-1, arch.outputs, len(piece)).transpose(0, 2, 1)
-
-    @property
-    def token_width(self) -> int:
-        """N0 of the training data."""
-        return self._path_coefficients().shape[-1]
+            yield (flat @ piece.T).reshape(-1, arch.outputs, len(piece)).transpose(0, 2, 1), 0.0
 
     def _path_coefficients(self) -> np.ndarray:
         if self.coefficients is None:
             raise fail("features", "attentioned inputs", "tokens, through predict_tokens: layer norm has no paths")
         return self.coefficients
 
-    def _token_outputs(self, x: Any, attention: Sequence[Any]) -> Iterator[np.ndarray]:
-        x, layers = checked_tokens(self.architecture, x, attention)
-        weights = self.weights
+    def _token_moments(self, x: Any, attention: Sequence[Any]) -> Iterator[Moments]:
+        arch, weights = self.architecture, self.weights
+        if not self.layer_norm:
+            yield from self._moments(PathFeatures.from_attention(x, attention, self.readout, arch.skip))
+            return
+        x, layers = checked_tokens(arch, x, attention)
         assert weights is not None  # layer norm always keeps them
         if x.shape[2] != weights.embedding.shape[-1]:
             raise fail("x", f"token width {x.shape[2]}", f"{weights.embedding.shape[-1]}, as in training")
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), weights)
-        size = max(1, CHUNK // (x.shape[1] * max(self.architecture.heads) * max(self.architecture.widths)))
+        size = max(1, CHUNK // (x.shape[1] * max(arch.heads) * max(arch.widths)))
         for start in range(0, len(x), size):
             pieces = queries_read([layer[start : start + size] for layer in layers], self.readout)
-            found = _run_draws(flat, x[start : start + size], pieces, self.readout, self.architecture.skip)
-            yield np.asarray(found).reshape(len(found), -1, self.architecture.outputs)
-
-    def _prediction(self, pieces: Iterator[np.ndarray]) -> Prediction:
-        counts = np.bincount(batch_numbers(self.diagnostics.chains, self.diagnostics.draws))
-        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        sums = [[np.add.reduceat(piece**power, starts, axis=0) for power in (1, 2)] for piece in pieces]
-        means, squares = (np.concatenate(parts, axis=1) / counts[:, None, None] for parts in zip(*sums, strict=True))
-        return prediction_from_batches(means, squares, np.zeros_like(means), counts)
+            found = _run_draws(flat, x[start : start + size], pieces, self.readout, arch.skip)
+            yield np.asarray(found).reshape(len(found), -1, arch.outputs), 0.0
 
 
 def queries_read(attention: Sequence[jax.Array], readout: str) -> list[jax.Array]:
@@ -424,25 +394,16 @@ class _Run:
 
     def _within_memory(self, token_width: int, examples: int, tokens: int | None = None) -> Plan:
         """The plan, with the memory in its progress messages; raises if the memory is over the limit."""
-        sizes = {"draws": self.plan.draws, "chains": self.plan.chains, "keep_weights": self.keep_weights}
-        memory = weight_sampling_memory(
-            self.arch,
-            token_width,
-            examples,
-            method=self.method,
-            tokens=tokens,
-            **sizes,  # type: ignore[arg-type]
-        )
+        plan, method, keep = self.plan, self.method, self.keep_weights
+        sizes: Any = {"draws": plan.draws, "chains": plan.chains, "tokens": tokens}
+        memory = weight_sampling_memory(self.arch, token_width, examples, method=method, keep_weights=keep, **sizes)
         if memory > self.memory_limit:
             wanted = f"at least {memory:.3g} bytes for this run: fewer draws, chains or kept weights need less"
             raise fail("memory_limit", f"{self.memory_limit:.3g} bytes", wanted)
-        progress = self.plan.progress
-        if progress is None:
-            return self.plan
-        return replace(
-            self.plan,
-            progress=lambda done, total, message: progress(done, total, f"{message}, up to {memory / 1e9:.2g} GB"),
-        )
+        report, size = plan.progress, f"up to {memory / 1e9:.2g} GB"
+        if report is None:
+            return plan
+        return replace(plan, progress=lambda done, total, message: report(done, total, f"{message}, {size}"))
 
     def _sampled(
         self, data: PathData | TokenData, sweep: GibbsSweep | None, width: int, key: jax.Array, plan: Plan
