@@ -18,6 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from .._keys import KeyLike, as_key, standard_normal
 from .._precision import MATMUL_PRECISION
@@ -127,14 +128,14 @@ def _run_draws(weights: Weights, x: jax.Array, attention: list[jax.Array], reado
 
 
 class TokenData(eqx.Module):
-    """Training data of a network with layer norm, which needs the tokens themselves."""
+    """Training data of a network with layer norm, which needs the tokens themselves; else as `PathData`."""
 
-    x: jax.Array
-    attention: tuple[jax.Array, ...]
-    labels: jax.Array
+    labels: Float[jax.Array, "output example"]
     temperature: jax.Array
     deviations: jax.Array
     structure: Architecture = eqx.field(static=True)
+    x: jax.Array
+    attention: tuple[jax.Array, ...]
     readout: str = eqx.field(static=True)
 
     def outputs(self, weights: Weights) -> jax.Array:
@@ -381,15 +382,9 @@ class _Run:
             raise fail("method", repr(self.method), "'nuts' with layer_norm=True: Gibbs needs f linear in every layer")
         y = labels_for("labels", labels, len(x), self.arch.outputs)
         plan = self._within_memory(x.shape[2], len(x), x.shape[1])
-        data = TokenData(
-            x=x,
-            attention=tuple(queries_read(attention, self.readout)),
-            labels=jnp.asarray(y).reshape(len(x), -1).T,
-            temperature=jnp.asarray(self.temperature, dtype=float),
-            deviations=jnp.asarray(self.arch.deviations),
-            structure=self.arch.replace(variances=1.0),
-            readout=self.readout,
-        )
+        prior = jnp.asarray(self.temperature), jnp.asarray(self.arch.deviations), self.arch.replace(variances=1.0)
+        read = tuple(queries_read(attention, self.readout))
+        data = TokenData(jnp.asarray(y).reshape(len(x), -1).T, *prior, x, read, self.readout)
         return self._posterior(*self._sampled(data, None, x.shape[2], self.key, plan))
 
     def _within_memory(self, token_width: int, examples: int, tokens: int | None = None) -> Plan:
