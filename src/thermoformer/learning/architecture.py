@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 
-from .._validation import fail, instance, positive_integer, positive_number, traced, true_or_false
+from .._validation import fail, instance, numpy_for, positive_integer, positive_number, true_or_false
 
 
 @dataclass(frozen=True)
@@ -191,9 +190,8 @@ class Architecture(eqx.Module):
     @property
     def deviations(self) -> np.ndarray:
         """σ0, σ1..σL, σa, the square roots of the variances, [L+2]."""
-        if traced(self.variances):
-            return jnp.sqrt(jnp.asarray(self.variances))  # type: ignore[return-value]
-        return np.sqrt(self.variances)
+        numpy = numpy_for(self.variances)
+        return numpy.sqrt(numpy.asarray(self.variances))
 
     @property
     def infinite_width_variance(self) -> float:

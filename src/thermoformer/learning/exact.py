@@ -28,13 +28,12 @@ from .results import (
     Moments,
     NewExamples,
     Posterior,
-    draws_tree,
-    mean_over_draws,
+    fields_of_draws,
     new_examples,
     raw_readout,
     readout_at,
 )
-from .sampling import Plan, Report, diagnose, run_nuts, warn_if_unmixed
+from .sampling import Plan, Report, run_nuts, warn_if_unmixed
 from .tempering import run_tempered
 
 METHODS = ("auto", "nuts", "tempered")
@@ -172,13 +171,12 @@ def sample_order_parameters(
     grams = np.asarray(_grams(action, vectors))
     if layout.narrow and stats.crossings is None:
         stats = stats._replace(crossings=mode_crossings(action, key, grams))
-    upper = np.triu_indices(grams.shape[-1])
     density = -potentials - float(null_energy(problem, temperature)) / 2
-    diagnostics = diagnose(name, {"order parameter": grams[..., *upper], "log density": density}, stats)
-    warn_if_unmixed(diagnostics)
-    kept = {"order_parameter": (ROWS, grams), "whitened": (("parameter",), vectors), "log_density": ((), density)}
-    tree = draws_tree(arch, kept, stats, temperature=temperature, method=f"order parameters, {name}")
-    return OrderPosterior(arch, temperature, *mean_over_draws(grams), diagnostics, tree, action, vectors)
+    found = {"order_parameter": (ROWS, grams), "whitened": (("parameter",), vectors), "log_density": ((), density)}
+    fields = fields_of_draws(arch, temperature, "order parameters", name, found, stats)
+    posterior = OrderPosterior(*fields, action, vectors)
+    warn_if_unmixed(posterior.diagnostics)
+    return posterior
 
 
 def whitened_target(action: Action, key: jax.Array, chains: int) -> tuple[Target, np.ndarray, Any]:

@@ -39,7 +39,7 @@ from .kernels import (
     prepare,
 )
 from .paths import PathFeatures
-from .sampling import Diagnostics, SamplerStats
+from .sampling import Diagnostics, SamplerStats, diagnose
 
 if TYPE_CHECKING:
     import xarray
@@ -490,31 +490,31 @@ class Posterior(PathSum):
         return squeeze_output(means.reshape(self.diagnostics.chains, -1, *means.shape[1:]))
 
 
-def draws_tree(
-    arch: Architecture,
-    posterior: Mapping[str, tuple[tuple[str, ...], np.ndarray]],
-    stats: SamplerStats,
-    **attributes: Any,
-) -> xarray.DataTree:
-    """Draws and the sampler's own record as ArviZ names them.
+def fields_of_draws(
+    arch: Architecture, temperature: float, what: str, method: str, found: Mapping[str, Any], stats: SamplerStats
+) -> tuple[Any, ...]:
+    """The fields of a `Posterior`, the draws as ArviZ names them.
 
-    `posterior` has, by name, the axes after chain and draw, and the values [chain, draw, ...].
+    `found` has, by name, the axes after chain and draw, and the values [chain, draw, ...]: of U^1, the log density and
+    whatever else is kept. "predictor" is only watched for mixing.
     """
     import xarray
 
-    data = {name: ((*DRAWS, *axes), values) for name, (axes, values) in posterior.items()}
-    sizes = next(iter(posterior.values()))[1].shape
-    both = {axis: np.arange(size) for axis, size in zip(DRAWS, sizes, strict=False)}
-    record = {"diverging": stats.diverging, "acceptance_rate": stats.acceptance, "n_steps": stats.steps}
-    kept: dict[str, Any] = {name: (DRAWS, values) for name, values in record.items() if values is not None}
-    if "log_density" in data:
-        kept["lp"] = data.pop("log_density")
-    named = {axis: list(arch.order_names()) for axis in ROWS if any(axis in axes for axes, _ in data.values())}
+    data = {name: ((*DRAWS, *axes), values) for name, (axes, values) in found.items()}
+    grams, density = data["order_parameter"][1], data.pop("log_density")[1]
+    watched = {"order parameter": grams[..., *np.triu_indices(grams.shape[-1])]}
+    watched |= {name: data.pop(name)[1] for name in ("predictor",) if name in data} | {"log density": density}
+    record = {"diverging": stats.diverging, "acceptance_rate": stats.acceptance, "n_steps": stats.steps, "lp": density}
+    known: dict[str, Any] = {name: (DRAWS, values) for name, values in record.items() if values is not None}
+    both = {axis: np.arange(size) for axis, size in zip(DRAWS, density.shape, strict=True)}
+    rows = {axis: list(arch.order_names()) for axis in ROWS}
+    attributes = description(arch) | {"temperature": temperature, "method": f"{what}, {method}"}
     groups = {
-        "/posterior": xarray.Dataset(data, coords=both | named, attrs=description(arch) | attributes),
-        "/sample_stats": xarray.Dataset(kept, coords=both),
+        "/posterior": xarray.Dataset(data, coords=both | rows, attrs=attributes),
+        "/sample_stats": xarray.Dataset(known, coords=both),
     }
-    return xarray.DataTree.from_dict(groups)
+    tree = xarray.DataTree.from_dict(groups)
+    return arch, temperature, *mean_over_draws(grams), diagnose(method, watched, stats), tree
 
 
 def batch_means(values: np.ndarray, chains: int) -> tuple[np.ndarray, np.ndarray]:

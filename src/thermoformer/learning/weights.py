@@ -39,8 +39,8 @@ from .network import (
     row_scales,
 )
 from .paths import READOUTS, PathFeatures
-from .results import CHUNK, ROWS, Moments, Posterior, Prediction, draws_tree, mean_over_draws
-from .sampling import Plan, Report, SamplerStats, diagnose, run_nuts, run_steps, warn_if_unmixed
+from .results import CHUNK, ROWS, Moments, Posterior, Prediction, fields_of_draws
+from .sampling import Plan, Report, SamplerStats, run_nuts, run_steps, warn_if_unmixed
 
 METHODS = ("nuts", "gibbs")
 # What draws, state and work arrays may take together before a run is refused, in bytes.
@@ -413,12 +413,9 @@ class _Run:
         return run_steps(sweep, observe, start, second, plan)
 
     def _posterior(self, observed: dict[str, Any], stats: SamplerStats) -> WeightPosterior:
-        arch, grams, density = self.arch, observed["order_parameter"], observed["log_density"]
-        upper = grams[..., *np.triu_indices(grams.shape[-1])]
-        watched = {"order parameter": upper, "predictor": observed["outputs"], "log density": density}
-        diagnostics = diagnose(self.method, watched, stats)
-        coefficients, weights = observed.get("coefficients"), observed.get("weights")
-        kept = {"order_parameter": (ROWS, grams), "log_density": ((), density)}
+        arch, coefficients, weights = self.arch, observed.get("coefficients"), observed.get("weights")
+        kept: dict[str, Any] = {"order_parameter": (ROWS, observed["order_parameter"])}
+        kept |= {"log_density": ((), observed["log_density"]), "predictor": ((), observed["outputs"])}
         if coefficients is not None:
             kept["coefficients"] = (("path", "feature"), coefficients)
         if weights is not None:
@@ -427,9 +424,8 @@ class _Run:
                 kept[f"values_{layer}"] = ((f"head_{layer}", f"unit_{layer + 1}", f"unit_{layer}"), value)
             axes = ("output", f"unit_{arch.layers + 1}") if arch.outputs > 1 else (f"unit_{arch.layers + 1}",)
             kept["readout"] = (axes, weights.readout)
-        tree = draws_tree(arch, kept, stats, temperature=self.temperature, method=f"weights, {self.method}")
-        given = arch, self.temperature, *mean_over_draws(grams), diagnostics, tree
-        return WeightPosterior(*given, coefficients, weights, self.readout, coefficients is None)
+        fields = fields_of_draws(arch, self.temperature, "weights", self.method, kept, stats)
+        return WeightPosterior(*fields, coefficients, weights, self.readout, coefficients is None)
 
 
 def path_data(
