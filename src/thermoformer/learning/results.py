@@ -228,16 +228,19 @@ def _in_basis(problem: Problem, new: Float[Array, "new path feature"]) -> Array:
 def new_examples(arch: Architecture, features: PathFeatures, problem: Problem, draws: int = 1) -> Iterator[NewExamples]:
     """New examples, checked, in pieces that bound the memory of their products and of moments for every draw."""
     size = arch.paths**2 * problem.features.shape[0] + arch.outputs * (len(problem.labels) + draws)
-    for piece, scale in _pieces(arch, features, problem, size):
-        yield _products(problem, piece, scale)
-
-
-def _pieces(arch: Architecture, features: PathFeatures, problem: Problem, size: int) -> Iterator[tuple[Array, Any]]:
-    """New examples, checked, in pieces of about CHUNK numbers, given the numbers per example; and their scale."""
     check_new_examples(features, arch.paths, problem.token_width)
-    scale, rows, values = feature_scales(arch, problem.token_width), max(1, CHUNK // size), features.values
-    for start in range(0, len(values), rows):
-        yield values if rows >= len(values) else values[start : start + rows], scale
+    for piece in pieces(features.values, size):
+        yield _products(problem, piece, feature_scales(arch, problem.token_width))
+
+
+def pieces(arrays: Any, size: int) -> Iterator[Any]:
+    """Parts of arrays [example, ...] with about CHUNK numbers each, given the numbers per example."""
+    examples, rows = len(jax.tree.leaves(arrays)[0]), max(1, CHUNK // size)
+    if rows >= examples:
+        yield arrays
+        return
+    for start in range(0, examples, rows):
+        yield jax.tree.map(lambda array, part=slice(start, start + rows): array[part], arrays)
 
 
 @jax.jit
@@ -305,12 +308,12 @@ def _own_kernel(gram: Array, features: Array, scale: Any) -> Array:
     return kernel_between(gram, scaled, scaled)
 
 
-def joined(pieces: Sequence[Any]) -> Any:
-    """Pieces of the same pytree, one after another along the first axis."""
-    if len(pieces) == 1:
-        return numbers(pieces[0])
-    together = jnp.concatenate if traced(pieces) else np.concatenate
-    return jax.tree.map(lambda *parts: together(parts), *pieces)
+def joined(parts: Sequence[Any]) -> Any:
+    """Parts of the same pytree, one after another along the first axis."""
+    if len(parts) == 1:
+        return numbers(parts[0])
+    together = jnp.concatenate if traced(parts) else np.concatenate
+    return jax.tree.map(lambda *arrays: together(arrays), *parts)
 
 
 class Predictor(eqx.Module, PathSum):
@@ -334,10 +337,11 @@ class Predictor(eqx.Module, PathSum):
             features: the attentioned inputs of the new examples, with the paths and token width of training.
         """
         arch, problem = self.architecture, self.problem
+        check_new_examples(features, arch.paths, problem.token_width)
         size = arch.outputs * (arch.paths * problem.token_width + len(problem.labels))
-        given = self.factor, self.temperature
-        pieces = _pieces(arch, features, problem, size)
-        mean, variance = joined([_compiled_moments(problem, *piece, *given) for piece in pieces])
+        given = feature_scales(arch, problem.token_width), self.factor, self.temperature
+        parts = [_compiled_moments(problem, piece, *given) for piece in pieces(features.values, size)]
+        mean, variance = joined(parts)
         # A solution that was not found may predict NaN.
         if not traced(mean) and getattr(self, "converged", True) and not np.isfinite(mean).all():
             raise singular_kernel(self.temperature)
@@ -471,10 +475,10 @@ class Posterior(PathSum):
         """The draws, as `draws`."""
         return self.draws
 
-    def _prediction(self, pieces: Iterable[Moments]) -> Prediction:
+    def _prediction(self, parts: Iterable[Moments]) -> Prediction:
         """The law of total variance over draws; errors from the scatter of batches."""
         found = []
-        for means, variances in pieces:
+        for means, variances in parts:
             share, first = batch_means(means, self.diagnostics.chains)
             _, second = batch_means(means**2 + variances, self.diagnostics.chains)
             mean = np.tensordot(share, first, 1)
@@ -484,9 +488,9 @@ class Posterior(PathSum):
             found.append(Prediction(*(squeeze_output(part) for part in (mean, variance, *errors))))
         return joined(found)
 
-    def _by_chain(self, pieces: Iterable[Moments]) -> np.ndarray:
-        """The means of pieces as [chain, draw, example] (and output)."""
-        means = np.concatenate([mean for mean, _ in pieces], axis=1)
+    def _by_chain(self, parts: Iterable[Moments]) -> np.ndarray:
+        """The means of all parts as [chain, draw, example] (and output)."""
+        means = np.concatenate([mean for mean, _ in parts], axis=1)
         return squeeze_output(means.reshape(self.diagnostics.chains, -1, *means.shape[1:]))
 
 

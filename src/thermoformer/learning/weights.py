@@ -39,7 +39,7 @@ from .network import (
     row_scales,
 )
 from .paths import READOUTS, PathFeatures
-from .results import CHUNK, ROWS, Moments, Posterior, Prediction, fields_of_draws
+from .results import ROWS, Moments, Posterior, Prediction, fields_of_draws, pieces
 from .sampling import Plan, Report, SamplerStats, run_nuts, run_steps, warn_if_unmixed
 
 METHODS = ("nuts", "gibbs")
@@ -88,9 +88,8 @@ class WeightPosterior(Posterior):
         coefficients, arch, width = self._path_coefficients(), self.architecture, self.token_width
         check_new_examples(features, arch.paths, width)
         flat = coefficients.reshape(-1, arch.paths * width)
-        size = max(1, CHUNK // (len(flat) + arch.paths * width))
-        for start in range(0, features.examples, size):
-            piece = np.asarray(features.values[start : start + size]).reshape(-1, arch.paths * width)
+        values = np.asarray(features.values).reshape(-1, arch.paths * width)
+        for piece in pieces(values, len(flat) + arch.paths * width):
             yield (flat @ piece.T).reshape(-1, arch.outputs, len(piece)).transpose(0, 2, 1), 0.0
 
     def _path_coefficients(self) -> np.ndarray:
@@ -108,10 +107,9 @@ class WeightPosterior(Posterior):
         if x.shape[2] != weights.embedding.shape[-1]:
             raise fail("x", f"token width {x.shape[2]}", f"{weights.embedding.shape[-1]}, as in training")
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), weights)
-        size = max(1, CHUNK // (x.shape[1] * max(arch.heads) * max(arch.widths)))
-        for start in range(0, len(x), size):
-            pieces = queries_read([layer[start : start + size] for layer in layers], self.readout)
-            found = _run_draws(flat, x[start : start + size], pieces, self.readout, arch.skip)
+        read = queries_read(layers, self.readout)
+        for piece in pieces((x, read), x.shape[1] * max(arch.heads) * max(arch.widths)):
+            found = _run_draws(flat, *piece, self.readout, arch.skip)
             yield np.asarray(found).reshape(len(found), -1, arch.outputs), 0.0
 
 
