@@ -184,7 +184,7 @@ class Action(eqx.Module):
     def method(self) -> str:
         """The minimiser to begin with: "newton" where its exact Hessian is worth the cost, else "limited-memory"."""
         pairs = self.problem.pairs
-        cheap = pairs is not None and hessian_operations(*pairs.shape[:2], self.layout) <= NEWTON_OPERATIONS
+        cheap = pairs is not None and hessian_operations(len(pairs), pairs.shape[1], self.layout) <= NEWTON_OPERATIONS
         return "newton" if cheap else "limited-memory"
 
     @partial(jax.jit, static_argnames=("method",))

@@ -257,14 +257,14 @@ def _grams(action: Action, vectors: jax.Array) -> jax.Array:
 
 
 @eqx.filter_jit
-def _moments_of_draws(action: Action, new: NewExamples, vectors: jax.Array) -> Moments:
+def _moments_of_draws(action: Action, new: NewExamples, vectors: Any) -> Moments:
     """Mean and variance [draw, new, output] of every draw."""
     batch = None if jax.default_backend() == "cpu" else DRAWS_AT_ONCE
     return jax.lax.map(partial(new.moments, action), vectors, batch_size=batch)
 
 
 @eqx.filter_jit
-def _mean_readout(action: Action, vectors: jax.Array) -> jax.Array:
+def _mean_readout(action: Action, vectors: Any) -> jax.Array:
     """The readout given U, averaged over draws, [output, path, feature']."""
 
     def add(total: jax.Array, vector: jax.Array) -> tuple[jax.Array, None]:

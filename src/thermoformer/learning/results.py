@@ -496,7 +496,7 @@ class Posterior(PathSum):
 
 def fields_of_draws(
     arch: Architecture, temperature: float, what: str, method: str, found: Mapping[str, Any], stats: SamplerStats
-) -> tuple[Any, ...]:
+) -> tuple[Architecture, float, np.ndarray, np.ndarray, Diagnostics, xarray.DataTree]:
     """The fields of a `Posterior`, the draws as ArviZ names them.
 
     `found` has, by name, the axes after chain and draw, and the values [chain, draw, ...]: of U^1, the log density and

@@ -540,7 +540,7 @@ def _through_neighbours(points: list[tuple[Architecture, float]]) -> list[int]:
 def _axis(name: str, value: Any) -> list[Any]:
     """The entries of an axis: numbers and, for widths by layer, lists of numbers."""
     value = value.tolist() if hasattr(value, "tolist") else value
-    values = list(value) if hasattr(value, "__iter__") and not isinstance(value, str) else [value]
+    values: list[Any] = list(value) if hasattr(value, "__iter__") and not isinstance(value, str) else [value]
     if not values:
         raise fail(name, "nothing", "at least one entry")
     return [one.tolist() if hasattr(one, "tolist") else one for one in values]
