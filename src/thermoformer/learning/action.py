@@ -110,9 +110,10 @@ class Action(eqx.Module):
         rows = np.array([float(block.rows) for block in self.layout.blocks])
         return value - (self.setting.widths * rows) @ (2 * jnp.log(self.setting.scales))
 
-    def entropy_derivatives(self, vector: Array) -> tuple[Array, Array]:
-        """The gradient of the entropy and the diagonal of its Hessian, which has no other entries."""
-        return jax.jvp(jax.grad(self.entropy), (vector,), (jnp.ones_like(vector),))
+    def entropy_derivatives(self, vector: Array) -> tuple[Array, Array, Array]:
+        """The entropy, its gradient and the diagonal of its Hessian, which has no other entries."""
+        slope, curvature = jax.jvp(jax.grad(self.entropy), (vector,), (jnp.ones_like(vector),))
+        return self.entropy(vector), slope, curvature
 
     def factors(self, vector: Float[Array, " parameter"]) -> list[Float[Array, "row column"]]:
         """F_1..F_{L+1}, with U^l = F_l F_lᵀ and rows (output, path), by the recursion in `architecture`."""
@@ -165,9 +166,9 @@ class Action(eqx.Module):
         value, slope, curvature = energy_derivatives(self.problem, self.path_factor(vector), self.setting.temperature)
         jacobian = jax.jacfwd(entries)(vector)
         bend = jax.jacfwd(jax.grad(lambda at: slope @ entries(at)))(vector)
-        entropy_slope, entropy_curvature = self.entropy_derivatives(vector)
+        entropy, entropy_slope, entropy_curvature = self.entropy_derivatives(vector)
         hessian = jacobian.T @ curvature @ jacobian + bend + jnp.diag(entropy_curvature)
-        return value + self.entropy(vector), jacobian.T @ slope + entropy_slope, hessian
+        return value + entropy, jacobian.T @ slope + entropy_slope, hessian
 
     @jax.jit
     def hessian(self, vector: Array) -> Float[Array, "parameter parameter"]:
@@ -242,8 +243,8 @@ def follow(action: Action, before: Setting, vector: Any, hessian: Any, tolerance
     minimum is known. The last step is not evaluated if it will reach the tolerance; `minimise` will do that.
     """
     vector = jnp.asarray(vector)
-    old_slope, old_curvature = replace(action, setting=before).entropy_derivatives(vector)
-    slope, curvature = action.entropy_derivatives(vector)
+    _, old_slope, old_curvature = replace(action, setting=before).entropy_derivatives(vector)
+    _, slope, curvature = action.entropy_derivatives(vector)
     slope_of, goal = jax.grad(action.reachable), tolerance * action.scale
 
     def step(hessian: Array, gradient: Array) -> Array:
@@ -294,7 +295,7 @@ def _stationary_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     _, slope_change = eqx.filter_jvp(lambda one: jax.grad(one.reachable)(vector), (action,), (change,))
     if action.problem.pairs is not None:
         return vector, -jnp.linalg.solve(action.hessian(vector), slope_change)
-    curvature = action.entropy_derivatives(vector)[1]
+    curvature = action.entropy_derivatives(vector)[2]
 
     def conjugate_gradients(matrix: Callable, right: Array) -> Array:
         return jax.scipy.sparse.linalg.cg(

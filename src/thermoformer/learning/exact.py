@@ -189,7 +189,7 @@ def whitened_target(action: Action, key: jax.Array, chains: int) -> tuple[Target
     found = modes_from_prior(action, numpy_generator(key), chains)
     best = found[0]
     if best.hessian is None:
-        root = np.sqrt(2 / np.asarray(action.entropy_derivatives(jnp.asarray(best.vector))[1]))
+        root = np.sqrt(2 / np.asarray(action.entropy_derivatives(jnp.asarray(best.vector))[2]))
     else:
         root = _root(np.asarray(best.hessian) / 2, action.setting)
     offsets = np.stack([one.vector - best.vector for one in found])

@@ -506,8 +506,9 @@ def fields_of_draws(
 
     data = {name: ((*DRAWS, *axes), values) for name, (axes, values) in found.items()}
     grams, density = data["order_parameter"][1], data.pop("log_density")[1]
-    watched = {"order parameter": grams[..., *np.triu_indices(grams.shape[-1])]}
-    watched |= {name: data.pop(name)[1] for name in ("predictor",) if name in data} | {"log density": density}
+    predictor = {"predictor": data.pop("predictor")[1]} if "predictor" in data else {}
+    upper = grams[..., *np.triu_indices(grams.shape[-1])]
+    watched = {"order parameter": upper} | predictor | {"log density": density}
     record = {"diverging": stats.diverging, "acceptance_rate": stats.acceptance, "n_steps": stats.steps, "lp": density}
     known: dict[str, Any] = {name: (DRAWS, values) for name, values in record.items() if values is not None}
     both = {axis: np.arange(size) for axis, size in zip(DRAWS, density.shape, strict=True)}
