@@ -14,6 +14,7 @@ diagonal, then Z. Zero everywhere is B = I, Z = 0: the limit of infinite width.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,7 +65,8 @@ class Layout:
     finite: bool
 
     @classmethod
-    def of(cls, heads: tuple[int, ...], outputs: int, skip: bool, widths: Sequence[int] | None = None) -> Layout:
+    @functools.cache
+    def of(cls, heads: tuple[int, ...], outputs: int, skip: bool, widths: tuple[int, ...] | None = None) -> Layout:
         """The layout at large width or, given widths, of the exact law."""
         blocks: list[Block] = []
         rows, old = outputs, 0
