@@ -23,16 +23,7 @@ from .action import Action, Minimum, Setting
 from .architecture import Architecture, Layout
 from .kernels import Problem, checked_labels, null_energy, prepare
 from .paths import PathFeatures
-from .results import (
-    ROWS,
-    Moments,
-    NewExamples,
-    Posterior,
-    fields_of_draws,
-    new_examples,
-    raw_readout,
-    readout_at,
-)
+from .results import ROWS, Moments, NewExamples, Posterior, fields_of_draws, new_examples, raw_readout, readout_at
 from .sampling import Plan, Report, run_nuts, warn_if_unmixed
 from .tempering import run_tempered
 
