@@ -455,9 +455,9 @@ class Posterior(PathSum):
     diagnostics: Diagnostics
     draws: xarray.DataTree
 
-    @abc.abstractmethod
     def _moments(self, features: PathFeatures) -> Iterator[Moments]:
         """Pieces of the new examples: mean and variance of every draw, all chains in one row."""
+        raise NotImplementedError
 
     def predict(self, features: PathFeatures) -> Prediction:
         """Mean and variance of the output for new examples over all draws, with Monte-Carlo errors of both.
