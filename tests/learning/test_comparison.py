@@ -222,7 +222,7 @@ def test_progress_counts_methods_and_passes_the_samplers_on(monkeypatch, found):
                 "labels": np.ones((12, 2)),
                 "test_labels": np.full(8, 2),
             },
-            "test_labels: got 8 numbers; expected 8 class numbers from 0 to 1",
+            r"test_labels: got shape \(8,\); expected \[8, 2\] codes, or 8 class numbers from 0 to 1",
         ),
     ],
 )

@@ -103,20 +103,17 @@ class Action(eqx.Module):
         With skips R = [Z B] (learning §8). In a layout of finite width it is −2 ln of the exact prior density of the
         vector, less constants: the i-th diagonal entry counts N_l − i times in place of N_l (learning §6).
         """
-        return self.entropy_derivatives(vector)[0]
-
-    def entropy_derivatives(self, vector: Array) -> tuple[Array, Array, Array]:
-        """The entropy, its gradient and the diagonal of its Hessian, which has no other entries.
-
-        In whitened coordinates the entropy is a sum over parameters v: N (e^{2v} − 2v) for a log-diagonal, N v² below.
-        """
         diagonal, width = self.layout.diagonal, jnp.asarray(self.setting.widths)[self.layout.layer]
         freedom = width - self.layout.lost_freedom if self.layout.finite else width
         square = jnp.where(diagonal, jnp.exp(2 * vector), vector**2)
-        value = width @ square - 2 * freedom @ jnp.where(diagonal, vector, 0.0) - self._log_scales()
-        slope = width * jnp.where(diagonal, 2 * square, 2 * vector) - jnp.where(diagonal, 2 * freedom, 0.0)
-        curvature = width * jnp.where(diagonal, 4 * square, 2.0)
-        return value, slope, curvature
+        value = width @ square - 2 * freedom @ jnp.where(diagonal, vector, 0.0)
+        rows = np.array([float(block.rows) for block in self.layout.blocks])
+        return value - (self.setting.widths * rows) @ (2 * jnp.log(self.setting.scales))
+
+    def entropy_derivatives(self, vector: Array) -> tuple[Array, Array, Array]:
+        """The entropy, its gradient and the diagonal of its Hessian, which has no other entries."""
+        slope, curvature = jax.jvp(jax.grad(self.entropy), (vector,), (jnp.ones_like(vector),))
+        return self.entropy(vector), slope, curvature
 
     def factors(self, vector: Float[Array, " parameter"]) -> list[Float[Array, "row column"]]:
         """F_1..F_{L+1}, with U^l = F_l F_lᵀ and rows (output, path), by the recursion in `architecture`."""
@@ -173,6 +170,7 @@ class Action(eqx.Module):
         hessian = jacobian.T @ curvature @ jacobian + bend + jnp.diag(entropy_curvature)
         return value + entropy, jacobian.T @ slope + entropy_slope, hessian
 
+    @jax.jit
     def hessian(self, vector: Array) -> Float[Array, "parameter parameter"]:
         """The Hessian of S; without stored pairs one column after another, in the memory of a gradient."""
         if self.problem.pairs is not None:
@@ -184,15 +182,11 @@ class Action(eqx.Module):
         return jax.jvp(jax.grad(self.reachable), (vector,), (direction,))[1]
 
     @property
-    def hessian_operations(self) -> float:
-        """Operations for the exact Hessian, see `hessian_operations`; infinite without stored pairs."""
-        pairs = self.problem.pairs
-        return math.inf if pairs is None else hessian_operations(pairs.shape[0], pairs.shape[1], self.layout)
-
-    @property
     def method(self) -> str:
         """The minimiser to begin with: "newton" where its exact Hessian is worth the cost, else "limited-memory"."""
-        return "newton" if self.hessian_operations <= NEWTON_OPERATIONS else "limited-memory"
+        pairs = self.problem.pairs
+        cheap = pairs is not None and hessian_operations(len(pairs), pairs.shape[1], self.layout) <= NEWTON_OPERATIONS
+        return "newton" if cheap else "limited-memory"
 
     @partial(jax.jit, static_argnames=("method",))
     def minimise(self, start: Any, tolerance: Any, max_steps: Any, method: str, memory: Any = None) -> Minimum:
@@ -212,7 +206,7 @@ class Action(eqx.Module):
 
     def least_entropy(self) -> Array:
         """The entropy at R = I, its smallest value: the prior's own normalisation to leading order."""
-        return self.setting.widths @ _sizes(self.layout) - self._log_scales()
+        return self.entropy(jnp.zeros(self.layout.count))
 
     def log_evidence(self, value: Array) -> Array:
         """Leading log evidence ln p(y) = −½ [S − least entropy + P ln 2π], with P·D for D outputs, of a value of S.
@@ -234,10 +228,6 @@ class Action(eqx.Module):
         chi = (1 - freedom / 2) * math.log(2) + freedom * logarithm - width * jnp.exp(2 * vector) / 2
         normal = 0.5 * jnp.log(width / (2 * math.pi)) - width * vector**2 / 2
         return jnp.where(layout.diagonal, chi - gammaln(freedom / 2), normal).sum()
-
-    def _log_scales(self) -> Array:
-        """Σ_l N_l n_l ln σ_l²."""
-        return (self.setting.widths * _sizes(self.layout)) @ (2 * jnp.log(self.setting.scales))
 
 
 def hessian_operations(pairs: int, size: int, layout: Layout) -> float:
@@ -330,11 +320,6 @@ def _stationary_value_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     if not jax.tree.leaves(change):
         return action(vector), jnp.zeros(())
     return eqx.filter_jvp(lambda one: one(vector), (action,), (change,))
-
-
-def _sizes(layout: Layout) -> Array:
-    """n_1..n_{L+1}: the new vectors of each layer."""
-    return jnp.asarray([float(block.rows) for block in layout.blocks])
 
 
 class Minimum(NamedTuple):

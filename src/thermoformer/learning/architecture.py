@@ -18,14 +18,12 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-import jax
-import jax.numpy as jnp
+import equinox as eqx
 import numpy as np
 
-from .._validation import fail, instance, positive_integer, positive_number, traced, true_or_false
+from .._validation import fail, instance, numpy_for, positive_integer, positive_number, true_or_false
 
 
 @dataclass(frozen=True)
@@ -53,73 +51,61 @@ class Block:
         place[np.tril(np.ones(place.shape, bool))] = np.arange(self.triangle)
         return place
 
-    @property
-    def lost_freedom(self) -> np.ndarray:
-        """For each number: by how much a log-diagonal's χ law has fewer degrees of freedom than the width; else NaN."""
-        lost, diagonal = np.full(self.count, np.nan), np.diagonal(self.places)
-        lost[diagonal] = self.old + np.arange(len(diagonal))
-        return lost
-
 
 @dataclass(frozen=True)
 class Layout:
-    """The blocks of an architecture; hashable, so that a program is compiled once per layout.
-
-    Example:
-        >>> Layout((2, 2)).blocks[0], Layout((2, 2)).count
-        (Block(rows=4, columns=4, old=0), 14)
-    """
+    """The blocks of layers 1..L and of the readout; hashable, so that a program is compiled once per layout."""
 
     heads: tuple[int, ...]
-    outputs: int = 1
-    skip: bool = False
-    ranks: tuple[int, ...] | None = None  # most columns of [Z B] in layers 1..L and the readout, if a width limits them
+    outputs: int
+    skip: bool
+    blocks: tuple[Block, ...]
     # Whether the numbers follow the exact law at finite width, in which the diagonal entries of B have fewer degrees of
     # freedom one after another, and not its leading order at large width.
-    finite: bool = False
+    finite: bool
+
+    @classmethod
+    @functools.cache
+    def of(cls, heads: tuple[int, ...], outputs: int, skip: bool, widths: tuple[int, ...] | None = None) -> Layout:
+        """The layout at large width or, given widths, of the exact law."""
+        blocks: list[Block] = []
+        rows, old = outputs, 0
+        for layer in reversed(range(len(heads) + 1)):
+            columns = rows if widths is None else min(rows, widths[layer] - old)
+            blocks.insert(0, Block(rows, columns, old))
+            if layer > 0:
+                rows, old = heads[layer - 1] * (old + columns), skip * (old + columns)
+        return cls(heads, outputs, skip, tuple(blocks), finite=widths is not None)
 
     @property
     def narrow(self) -> bool:
         """Whether some width is smaller than the number of vectors: U then has low rank, and modes are common."""
-        return self.ranks is not None
-
-    @cached_property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks of layers 1..L and of the readout."""
-        found: list[Block] = []
-        rows, old = self.outputs, 0
-        for layer in reversed(range(len(self.heads) + 1)):
-            columns = rows if self.ranks is None else min(rows, self.ranks[layer] - old)
-            found.insert(0, Block(rows, columns, old))
-            rank = old + columns
-            if layer > 0:
-                rows, old = self.heads[layer - 1] * rank, rank if self.skip else 0
-        return tuple(found)
+        return any(block.columns < block.rows for block in self.blocks)
 
     @property
     def count(self) -> int:
         """How many numbers the vector holds."""
         return sum(block.count for block in self.blocks)
 
-    @cached_property
+    @property
     def layer(self) -> np.ndarray:
         """For each number: the block it belongs to, counted from 0."""
         return np.repeat(np.arange(len(self.blocks)), [block.count for block in self.blocks])
 
-    @cached_property
+    @property
     def diagonal(self) -> np.ndarray:
         """For each number: whether it is the logarithm of a diagonal entry."""
-        return np.isfinite(np.concatenate([block.lost_freedom for block in self.blocks]))
+        return np.concatenate([np.isin(np.arange(block.count), block.places.diagonal()) for block in self.blocks])
 
-    @cached_property
+    @property
     def lost_freedom(self) -> np.ndarray:
         """For each log-diagonal: by how much its χ law has fewer degrees of freedom than the width; else 0."""
-        return np.nan_to_num(np.concatenate([block.lost_freedom for block in self.blocks]))
+        lost = np.zeros(self.count)
+        lost[self.diagonal] = np.concatenate([block.old + np.arange(block.columns) for block in self.blocks])
+        return lost
 
 
-@jax.tree_util.register_pytree_node_class
-@dataclass(frozen=True)
-class Architecture:
+class Architecture(eqx.Module):
     """Sizes and prior variances of a deep attention network; a pytree whose leaves are the variances.
 
     Arguments:
@@ -138,11 +124,11 @@ class Architecture:
         9
     """
 
-    heads: tuple[int, ...]
-    widths: tuple[int, ...]
+    heads: tuple[int, ...] = eqx.field(static=True)
+    widths: tuple[int, ...] = eqx.field(static=True)
     variances: tuple[float, ...]
-    outputs: int
-    skip: bool
+    outputs: int = eqx.field(static=True)
+    skip: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -156,34 +142,17 @@ class Architecture:
         head_list = (heads,) if np.ndim(heads) == 0 else tuple(heads)  # type: ignore[arg-type]
         if not head_list:
             raise fail("heads", "no layers", "the number of heads of at least one layer")
-        checked_heads, layers = tuple(positive_integer("heads", head) for head in head_list), len(head_list)
-        width_list = _broadcast("widths", widths, layers + 1, "N_1..N_L and N_a")
-        variance_list = _broadcast("variances", variances, layers + 2, "σ0², σ1²..σL², σa²")
-        self._set(
-            heads=checked_heads,
-            widths=tuple(positive_integer("widths", width) for width in width_list),
-            variances=tuple(positive_number("variances", variance) for variance in variance_list),
-            outputs=positive_integer("outputs", outputs),
-            skip=true_or_false("skip", skip),
-        )
+        self.heads = tuple(positive_integer("heads", head) for head in head_list)
+        width_list = _broadcast("widths", widths, len(head_list) + 1, "N_1..N_L and N_a")
+        variance_list = _broadcast("variances", variances, len(head_list) + 2, "σ0², σ1²..σL², σa²")
+        self.widths = tuple(positive_integer("widths", width) for width in width_list)
+        self.variances = tuple(positive_number("variances", variance) for variance in variance_list)
+        self.outputs, self.skip = positive_integer("outputs", outputs), true_or_false("skip", skip)
         if skip and len(set(self.widths)) > 1:
             raise fail("widths", self.widths, "equal widths with skip=True: each layer's output is added to its input")
 
-    def _set(self, **fields: Any) -> Architecture:
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)  # the record is frozen once it is built
-        return self
-
-    def tree_flatten(self) -> tuple[tuple, tuple]:
-        """For JAX: the variances, and the rest."""
-        return self.variances, (self.heads, self.widths, self.outputs, self.skip)
-
-    @classmethod
-    def tree_unflatten(cls, rest: tuple, variances: Sequence[Any]) -> Architecture:
-        """For JAX, which may put anything in place of the variances."""
-        heads, widths, outputs, skip = rest
-        made = object.__new__(cls)
-        return made._set(heads=heads, widths=widths, variances=tuple(variances), outputs=outputs, skip=skip)
+    def __repr__(self) -> str:
+        return f"Architecture({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     @property
     def layers(self) -> int:
@@ -208,19 +177,12 @@ class Architecture:
     @property
     def layout(self) -> Layout:
         """The layout of the whitened order parameters at widths above the number of paths."""
-        return _layout(self.heads, self.outputs, self.skip)
+        return Layout.of(self.heads, self.outputs, self.skip)
 
     @property
     def finite_layout(self) -> Layout:
-        """The layout of the exact law: the same for all widths at or above the number of vectors.
-
-        Example:
-            >>> Architecture((2, 2), (3, 10, 10)).finite_layout.blocks[0]
-            Block(rows=4, columns=3, old=0)
-        """
-        vectors = [block.old + block.columns for block in self.layout.blocks]
-        ranks = tuple(min(pair) for pair in zip(self.widths, vectors, strict=True))
-        return Layout(self.heads, self.outputs, self.skip, None if list(ranks) == vectors else ranks, finite=True)
+        """The layout of the exact law: the same for all widths at or above the number of vectors."""
+        return Layout.of(self.heads, self.outputs, self.skip, self.widths)
 
     @property
     def parameters(self) -> int:
@@ -230,9 +192,8 @@ class Architecture:
     @property
     def deviations(self) -> np.ndarray:
         """σ0, σ1..σL, σa, the square roots of the variances, [L+2]."""
-        if traced(self.variances):
-            return jnp.sqrt(jnp.asarray(self.variances))  # type: ignore[return-value]
-        return np.sqrt(self.variances)
+        numpy = numpy_for(self.variances)
+        return numpy.sqrt(numpy.asarray(self.variances))
 
     @property
     def infinite_width_variance(self) -> float:
@@ -288,9 +249,6 @@ class Architecture:
         if unknown:
             raise fail("changes", ", ".join(sorted(unknown)), "only " + ", ".join(vars(self)))
         return Architecture(**(vars(self) | changes))
-
-
-_layout = functools.cache(Layout)  # which keeps its blocks
 
 
 def checked_architecture(value: Any) -> Architecture:

@@ -14,13 +14,13 @@ import jax
 import numpy as np
 
 from .._keys import KeyLike, as_key
-from .._validation import fail, labels_for, nonnegative_number, one_of, positive_integer, positive_number, real_array
+from .._validation import fail, nonnegative_number, one_of, positive_integer, positive_number
 from .architecture import Architecture
 from .corrections import one_loop
 from .exact import sample_order_parameters
 from .kernels import check_new_examples, checked_labels
 from .paths import PathFeatures
-from .results import EXAMPLES, ROWS, PathSum, Posterior, Prediction
+from .results import EXAMPLES, ROWS, PathSum, Posterior, Prediction, labels_or_classes
 from .saddle import ConvergenceError, gaussian_process, solve
 from .sampling import Report, SamplingWarning
 from .weights import METHODS as SAMPLERS
@@ -121,25 +121,28 @@ class Comparison:
         return rows
 
     def __str__(self) -> str:
-        parts = {"mean": "mean", "deviation": "s.d.", "order_parameter": "U"}
-        heads = [f"{word} vs {self.reference}" for word in parts.values()]
-        lines = [["method", "accuracy %", "bias", "variance", *heads, "log evidence", "seconds", "mixed"]]
-        for row in self.table():
-            apart = [_percent(row[part], row[f"{part}_noise"]) for part in parts]
-            cells = [_cell(row["accuracy"], "{:.1%}").rstrip("%"), _cell(row["bias"], "{:.4g}")]
-            cells += [
-                _cell(row["variance"], "{:.4g}"),
-                *(["reference"] * 3 if row["method"] == self.reference else apart),
+        import xarray
+
+        rows, words = self.table(), {"mean": "mean", "deviation": "s.d.", "order_parameter": "U"}
+        columns = {"accuracy %": [_cell(row["accuracy"], "{:.1%}").rstrip("%") for row in rows]}
+        columns |= {part: [_cell(row[part], "{:.4g}") for row in rows] for part in ("bias", "variance")}
+        for part, word in words.items():
+            apart = [_percent(row[part], row[f"{part}_noise"]) for row in rows]
+            columns[f"{word} vs {self.reference}"] = [
+                "reference" if row["method"] == self.reference else cell for row, cell in zip(rows, apart, strict=True)
             ]
-            cells += [_cell(row["log_evidence"], "{:.2f}"), _cell(row["seconds"], "{:.1f}")]
-            lines.append([row["method"], *cells, {None: "", True: "yes", False: "NO"}[row["mixed"]]])
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        aligned = [line[0].ljust(widths[0]) + "".join(map(_right, line[1:], widths[1:])) for line in lines]
+        columns["log evidence"] = [_cell(row["log_evidence"], "{:.2f}") for row in rows]
+        columns["seconds"] = [f"{row['seconds']:.1f}" for row in rows]
+        columns["mixed"] = [{None: "", True: "yes", False: "NO"}[row["mixed"]] for row in rows]
+        data = {name: ("method", cells) for name, cells in columns.items()}
+        frame = xarray.Dataset(data, {"method": list(self.results)}).to_dataframe()
+        text = frame.rename_axis(index=None, columns="method").to_string()
+        parts = [line.rstrip() for line in text.splitlines()]
         if any(isinstance(result, Posterior) for result in self.results.values()):
-            aligned.append("±: what Monte-Carlo noise alone would show")
-        aligned += [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
-        aligned += [f"{name} has not mixed: {reason}" for name, reason in self.unmixed.items()]
-        return "\n".join(line.rstrip() for line in aligned)
+            parts.append("±: what Monte-Carlo noise alone would show")
+        parts += [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
+        parts += [f"{name} has not mixed: {reason}" for name, reason in self.unmixed.items()]
+        return "\n".join(parts)
 
     def to_xarray(self, head_names: Sequence[Sequence[str]] | None = None) -> xarray.Dataset:
         """By `approach`: predictions along `example` (and `output`), U along `path` and `path_other`, and scalars.
@@ -153,14 +156,16 @@ class Comparison:
 
         # An axis called method would collide with the argument of xarray's own sel and reindex.
         names, rows = list(self.results), self.table()
-        predictions = [self.predictions[name] for name in names]
-        axes, data = ("approach", *EXAMPLES[: predictions[0].mean.ndim]), {}
-        for field in ("mean", "variance", "mean_error", "variance_error"):
-            values = [getattr(prediction, field) for prediction in predictions]
-            data[field] = (axes, np.stack([0 * predictions[0].mean if one is None else one for one in values]))
-        grams = [self._compared(name)[2] for name in names]
-        for field, part in (("order_parameter", 0), ("order_parameter_error", 1)):
-            data[field] = (("approach", *ROWS), np.stack([pair[part] for pair in grams]))
+        several = self.predictions[names[0]].mean.ndim
+        data: dict[str, Any] = {}
+        for axes, results, fields in (
+            (EXAMPLES[:several], self.predictions, ("mean", "variance", "mean_error", "variance_error")),
+            (ROWS, self.results, ("order_parameter", "order_parameter_error")),
+        ):
+            for field in fields:
+                values = [getattr(results[name], field, None) for name in names]
+                blank = np.zeros_like(getattr(results[names[0]], fields[0]))
+                data[field] = (("approach", *axes), np.stack([blank if one is None else one for one in values]))
         for part in vars(self.distance(names[0])):
             data[f"distance_{part}"] = ("approach", [row[part] for row in rows])
         for part in ("accuracy", "bias", "log_evidence", "seconds"):
@@ -232,7 +237,8 @@ def compare(
     temperature = (positive_number if sampled else nonnegative_number)("temperature", temperature)
     draws_of, chains = _checked_draws(draws), positive_integer("chains", chains)
     one_of("sampler", sampler, SAMPLERS)
-    known = None if test_labels is None else _checked_test_labels(test_labels, test_features.examples, arch.outputs)
+    if test_labels is not None:
+        test_labels = labels_or_classes("test_labels", test_labels, test_features.examples, arch.outputs)
     exact_key, network_key = jax.random.split(as_key(key))
 
     def report(name: str) -> Report | None:
@@ -288,7 +294,7 @@ def compare(
         if isinstance(result, Posterior) and not result.diagnostics.mixed
     }
     reference = next((name for name in REFERENCES if name in results), list(results)[-1])
-    return Comparison(arch, temperature, results, predictions, known, reference, seconds, left_out, unmixed)
+    return Comparison(arch, temperature, results, predictions, test_labels, reference, seconds, left_out, unmixed)
 
 
 def _relative(ours: tuple[np.ndarray, np.ndarray], theirs: tuple[np.ndarray, np.ndarray]) -> tuple[float, float]:
@@ -310,23 +316,9 @@ def _cell(value: float | None, form: str) -> str:
     return "" if value is None else form.format(value)
 
 
-def _right(cell: str, width: int) -> str:
-    return "  " + cell.rjust(width)
-
-
 def _checked_draws(draws: Any) -> dict[str, int]:
     if not isinstance(draws, Mapping):
         return dict.fromkeys(REFERENCES, positive_integer("draws", draws))
     if set(draws) != set(REFERENCES):
         raise fail("draws", sorted(map(str, draws)), "one number, or one for each of 'exact' and 'sampled'")
     return {name: positive_integer(f"draws[{name!r}]", count) for name, count in draws.items()}
-
-
-def _checked_test_labels(labels: Any, examples: int, outputs: int) -> np.ndarray:
-    values = real_array("test_labels", labels)
-    if outputs == 1 or values.ndim != 1:
-        return labels_for("test_labels", values, examples, outputs)
-    if len(values) != examples or not np.isin(values, np.arange(outputs)).all():
-        expected = f"{examples} class numbers from 0 to {outputs - 1}, or [{examples}, {outputs}] codes"
-        raise fail("test_labels", f"{len(values)} numbers", expected)
-    return values

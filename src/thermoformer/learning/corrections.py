@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -25,7 +26,7 @@ from .action import Action
 from .architecture import Architecture, squeeze_output
 from .kernels import PAIR_MEMORY, energy, with_pairs
 from .paths import PathFeatures
-from .results import NewExamples, PathSum, Prediction, joined, moments, new_examples, raw_readout, readout_at
+from .results import NewExamples, PathSum, Prediction, joined, new_examples, raw_readout, readout_at
 from .saddle import Solution, checked_solution
 
 
@@ -63,16 +64,16 @@ class CorrectedSolution(eqx.Module, PathSum):
         Far from large N a corrected variance can come out under 0; it is set to 0 then.
         """
         new = new_examples(self.architecture, features, self.saddle.problem)
-        return Prediction(*joined([_corrected_moments(*self._given(), piece) for piece in new]))
+        return Prediction(*joined([_corrected_moments(*self._given, piece) for piece in new]))
 
     def path_readout(self) -> np.ndarray:
         """The mean readout of every path to order 1/N, [path, feature] (and output)."""
-        return raw_readout(self.architecture, self.saddle.problem, _corrected_readout(*self._given()))
+        return raw_readout(self.architecture, self.saddle.problem, _corrected_readout(*self._given))
 
+    @property
     def _given(self) -> tuple[Action, Any, Any, Any]:
-        """The action, the saddle, the displacement from it and a square root of the covariance."""
-        root = _square_root(self.covariance)
-        return self.saddle.action_function, self.saddle.vector, self.displacement, root
+        """The action, the saddle, and the displacement and covariance around it."""
+        return self.saddle.action_function, self.saddle.vector, self.displacement, self.covariance
 
 
 def one_loop(solution: Solution) -> CorrectedSolution:
@@ -108,10 +109,6 @@ def one_loop(solution: Solution) -> CorrectedSolution:
     return CorrectedSolution(*given, solution, displacement, covariance)
 
 
-def _square_root(covariance: Any) -> jax.Array:
-    return jnp.linalg.cholesky(covariance)
-
-
 @eqx.filter_jit
 def _fluctuations(action: Action, vector: Any) -> tuple[jax.Array, jax.Array, jax.Array, list[jax.Array]]:
     """The covariance C, the displacement d, the log evidence with its terms of order one, and the mean of all U."""
@@ -122,46 +119,41 @@ def _fluctuations(action: Action, vector: Any) -> tuple[jax.Array, jax.Array, ja
     displacement = -0.5 * covariance @ (lost + third / 2)
     data = energy(action.problem, action.path_factor(vector), action.setting.temperature)
     likelihood = -0.5 * (data + action.problem.observations * math.log(2 * math.pi))
-    root = _square_root(covariance)
     # ∫ exp(−S/2) ≈ exp(−S*/2) √det(2π C), with the exact prior in place of its leading order.
-    volume = 0.5 * len(vector) * math.log(2 * math.pi) + jnp.log(jnp.diagonal(root)).sum()
-    grams, _ = _averages(action.grams, vector, displacement, root)
+    volume = len(vector) * math.log(2 * math.pi) / 2 + jnp.log(jnp.diagonal(jnp.linalg.cholesky(covariance))).sum()
+    grams, _ = _averages(action.grams, vector, displacement, covariance)
     return covariance, displacement, likelihood + action.log_prior(vector) + volume, grams
 
 
 @eqx.filter_jit
 def _corrected_moments(
-    action: Action, vector: jax.Array, displacement: jax.Array, root: jax.Array, new: NewExamples
+    action: Action, vector: jax.Array, displacement: jax.Array, covariance: jax.Array, new: NewExamples
 ) -> tuple[jax.Array, jax.Array]:
-    def at(point: jax.Array) -> jax.Array:
-        return jnp.stack(moments(action.problem, new, action.path_factor(point), action.setting.temperature))
-
-    mean_of, scatter = _averages(at, vector, displacement, root)
+    found, scatter = _averages(partial(new.moments, action), vector, displacement, covariance)
     # The law of total variance: the scatter of mean_U comes on top of the mean of variance_U.
-    return squeeze_output(mean_of[0]), squeeze_output(jnp.maximum(mean_of[1] + scatter[0], 0))
+    return squeeze_output(found[0]), squeeze_output(jnp.maximum(found[1] + scatter[0], 0))
 
 
 @eqx.filter_jit
-def _corrected_readout(action: Action, vector: jax.Array, displacement: jax.Array, root: jax.Array) -> jax.Array:
+def _corrected_readout(action: Action, vector: jax.Array, displacement: jax.Array, covariance: jax.Array) -> jax.Array:
     def at(point: jax.Array) -> jax.Array:
         return readout_at(action.problem, action.path_factor(point), action.setting.temperature)
 
-    return _averages(at, vector, displacement, root)[0]
+    return _averages(at, vector, displacement, covariance)[0]
 
 
-def _averages(function, vector: jax.Array, displacement: jax.Array, root: jax.Array):
+def _averages(function, vector: jax.Array, displacement: jax.Array, covariance: jax.Array):
     """The mean g* + d·∂g + ½ C : ∂²g of a function of v, and the variance ∂g C ∂g of each of its values."""
-
-    def slope(at: jax.Array, direction: jax.Array):
-        return jax.jvp(function, (at,), (direction,))[1]
-
     value, first = jax.jvp(function, (vector,), (displacement,))
 
     def add(sums, direction: jax.Array):
-        along, bend = jax.jvp(lambda at: slope(at, direction), (vector,), (direction,))
+        def slope(at: jax.Array):
+            return jax.jvp(function, (at,), (direction,))[1]
+
+        along, bend = jax.jvp(slope, (vector,), (direction,))
         means, scatters = sums
         means = jax.tree.map(lambda total, part: total + part / 2, means, bend)
         return (means, jax.tree.map(lambda total, part: total + part**2, scatters, along)), None
 
     start = (jax.tree.map(jnp.add, value, first), jax.tree.map(jnp.zeros_like, value))
-    return jax.lax.scan(add, start, root.T)[0]
+    return jax.lax.scan(add, start, jnp.linalg.cholesky(covariance).T)[0]

@@ -163,9 +163,13 @@ def choose_by_evidence(
     allowed = _Allowed(first.setting, math.log(low * high) / 2, reach, variances)
     knobs = np.zeros(len(reach))
     knobs[0] = reach[0] * math.asin(np.clip((math.log(start) - allowed.middle) / reach[0], -0.999, 0.999))
-    starts = [np.concatenate([vector, knobs]) for vector in _starts(first)]
+    limit = np.zeros(arch.parameters)
+    saddle = first.minimise(limit, ROUGH_SADDLE, 200, first.method).vector
+    starts = [np.concatenate([vector, knobs]) for vector in (limit, saddle) if np.isfinite(vector).all()]
     rough = [_climb(first, allowed, start, ROUGH_SLOPE, max_steps) for start in starts]
-    _, slope, place = _climb(first, allowed, min(rough, key=_by_loss)[2], TARGET_SLOPE, max_steps)
+    # NaN where the kernel is singular to rounding.
+    best = min(rough, key=lambda end: np.nan_to_num(end[0], nan=np.inf))
+    _, slope, place = _climb(first, allowed, best[2], TARGET_SLOPE, max_steps)
     # The search may wander for ever on a plateau (labels of pure noise); what counts is that nothing is left to gain.
     if not slope <= SLOPE:
         raise ConvergenceError(
@@ -251,18 +255,6 @@ def _climb(
 
     found = limited_memory(loss, jnp.asarray(start), tolerance=slope, max_steps=max_steps)
     return loss(found.vector), found.gradient_norm, found.vector
-
-
-def _starts(first: Action) -> list[np.ndarray]:
-    """Whitened vectors to search from: the Gaussian process, and the saddle at the first setting, roughly."""
-    limit = np.zeros(first.layout.count)
-    saddle = np.asarray(first.minimise(limit, ROUGH_SADDLE, 200, first.method).vector)
-    return [limit, saddle] if np.isfinite(saddle).all() else [limit]
-
-
-def _by_loss(end: tuple[Any, Any, Any]) -> float:
-    """The loss at the end of a search; infinite if the kernel is singular to rounding there."""
-    return float(end[0]) if math.isfinite(end[0]) else math.inf
 
 
 def _evidence_of_noise(labels: np.ndarray, temperature: float) -> float:

@@ -7,6 +7,7 @@ over these gives the exact predictor at a cost that does not grow with the width
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,21 +23,8 @@ from .action import Action, Minimum, Setting
 from .architecture import Architecture, Layout
 from .kernels import Problem, checked_labels, null_energy, prepare
 from .paths import PathFeatures
-from .results import (
-    ROWS,
-    NewExamples,
-    Posterior,
-    Prediction,
-    batch_numbers,
-    draws_tree,
-    mean_over_draws,
-    moments,
-    new_examples,
-    prediction_from_batches,
-    raw_readout,
-    readout_at,
-)
-from .sampling import Plan, Report, diagnose, run_nuts, warn_if_unmixed
+from .results import ROWS, Moments, NewExamples, Posterior, fields_of_draws, new_examples, raw_readout, readout_at
+from .sampling import Plan, Report, run_nuts, warn_if_unmixed
 from .tempering import run_tempered
 
 METHODS = ("auto", "nuts", "tempered")
@@ -92,41 +80,17 @@ class OrderPosterior(Posterior):
         """The prepared training data."""
         return self.action.problem
 
-    def predict(self, features: PathFeatures) -> Prediction:
-        """mean = E_U[mean_U], variance = E_U[variance_U] + Var_U[mean_U], with Monte-Carlo errors of both.
-
-        Examples are taken in pieces, and of the draws only averages over batches are kept.
-        """
-        counts = np.bincount(self._batch_numbers())
-        sums = [
-            np.asarray(_batch_sums(self.action, new, self._groups(), len(counts)))
-            for new in new_examples(self.architecture, features, self.problem)
-        ]
-        averages = np.concatenate(sums, axis=2) / counts[:, None, None, None]
-        means, squares, variances = averages.transpose(1, 0, 2, 3)
-        return prediction_from_batches(means, squares, variances, counts)
-
-    def predictor_draws(self, features: PathFeatures) -> np.ndarray:
-        """mean_U of every draw for new examples, [chain, draw, example] (and output)."""
-        new, count = new_examples(self.architecture, features, self.problem), len(self._batch_numbers())
-        return self._by_chain([np.asarray(_mean_draws(self.action, one, self._groups()))[:count] for one in new])
-
     def path_readout(self) -> np.ndarray:
         """The mean over draws of the readout of every path given U, [path, feature] (and output)."""
-        mean = _mean_readout(self.action, jnp.asarray(self.vectors.reshape(-1, self.action.layout.count)))
-        return raw_readout(self.architecture, self.problem, mean)
+        return raw_readout(self.architecture, self.problem, _mean_readout(self.action, self._flat))
 
-    def _batch_numbers(self) -> np.ndarray:
-        return batch_numbers(*self.vectors.shape[:2])
+    def _moments(self, features: PathFeatures) -> Iterator[Moments]:
+        for new in new_examples(self.architecture, features, self.problem, draws=len(self._flat)):
+            yield jax.tree.map(np.asarray, _moments_of_draws(self.action, new, self._flat))
 
-    def _groups(self) -> tuple[jax.Array, jax.Array]:
-        """Draws and their batch numbers in groups that are worked on at once, [group, draw, ...]."""
-        size = 1 if jax.default_backend() == "cpu" else DRAWS_AT_ONCE
-        vectors, numbers = self.vectors.reshape(-1, self.action.layout.count), self._batch_numbers()
-        missing = -len(vectors) % size
-        vectors = np.concatenate([vectors, np.repeat(vectors[-1:], missing, axis=0)])
-        numbers = np.concatenate([numbers, np.full(missing, numbers[-1] + 1)])
-        return jnp.asarray(vectors).reshape(-1, size, self.action.layout.count), jnp.asarray(numbers).reshape(-1, size)
+    @property
+    def _flat(self) -> np.ndarray:
+        return self.vectors.reshape(-1, self.action.layout.count)
 
 
 def sample_order_parameters(
@@ -198,13 +162,12 @@ def sample_order_parameters(
     grams = np.asarray(_grams(action, vectors))
     if layout.narrow and stats.crossings is None:
         stats = stats._replace(crossings=mode_crossings(action, key, grams))
-    upper = np.triu_indices(grams.shape[-1])
     density = -potentials - float(null_energy(problem, temperature)) / 2
-    diagnostics = diagnose(name, {"order parameter": grams[..., *upper], "log density": density}, stats)
-    warn_if_unmixed(diagnostics)
-    kept = {"order_parameter": (ROWS, grams), "whitened": (("parameter",), vectors), "log_density": ((), density)}
-    tree = draws_tree(arch, kept, stats, temperature=temperature, method=f"order parameters, {name}")
-    return OrderPosterior(arch, temperature, *mean_over_draws(grams), diagnostics, tree, action, vectors)
+    found = {"order_parameter": (ROWS, grams), "whitened": (("parameter",), vectors), "log_density": ((), density)}
+    fields = fields_of_draws(arch, temperature, "order parameters", name, found, stats)
+    posterior = OrderPosterior(*fields, action, vectors)
+    warn_if_unmixed(posterior.diagnostics)
+    return posterior
 
 
 def whitened_target(action: Action, key: jax.Array, chains: int) -> tuple[Target, np.ndarray, Any]:
@@ -284,39 +247,15 @@ def _grams(action: Action, vectors: jax.Array) -> jax.Array:
     return jax.vmap(jax.vmap(gram))(vectors)
 
 
-def _moments_at(action: Action, new: NewExamples, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance [draw, new, output] of a group of draws."""
-
-    def at(vector: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return moments(action.problem, new, action.path_factor(vector), action.setting.temperature)
-
-    return jax.vmap(at)(vectors)
+@eqx.filter_jit
+def _moments_of_draws(action: Action, new: NewExamples, vectors: Any) -> Moments:
+    """Mean and variance [draw, new, output] of every draw."""
+    batch = None if jax.default_backend() == "cpu" else DRAWS_AT_ONCE
+    return jax.lax.map(partial(new.moments, action), vectors, batch_size=batch)
 
 
 @eqx.filter_jit
-def _batch_sums(action: Action, new: NewExamples, groups: tuple[jax.Array, jax.Array], batches: int) -> jax.Array:
-    """Sums of mean, mean² and variance over the draws of each batch, [batch, 3, new, output]."""
-
-    def add(sums: jax.Array, group: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        vectors, numbers = group
-        mean, variance = _moments_at(action, new, vectors)
-        return sums.at[numbers].add(jnp.stack([mean, mean**2, variance], axis=1)), None
-
-    assert new.own is not None
-    # One batch more takes the draws that only fill up the last group.
-    blank = jnp.zeros((batches + 1, 3, new.own.shape[1], action.problem.outputs))
-    return jax.lax.scan(add, blank, groups)[0][:-1]
-
-
-@eqx.filter_jit
-def _mean_draws(action: Action, new: NewExamples, groups: tuple[jax.Array, jax.Array]) -> jax.Array:
-    """mean_U of every draw, [draw, new, output]."""
-    means = jax.lax.map(lambda group: _moments_at(action, new, group)[0], groups[0])
-    return means.reshape(-1, *means.shape[2:])
-
-
-@eqx.filter_jit
-def _mean_readout(action: Action, vectors: jax.Array) -> jax.Array:
+def _mean_readout(action: Action, vectors: Any) -> jax.Array:
     """The readout given U, averaged over draws, [output, path, feature']."""
 
     def add(total: jax.Array, vector: jax.Array) -> tuple[jax.Array, None]:

@@ -13,7 +13,7 @@ from .._precision import MATMUL_PRECISION
 from .._validation import fail, instance
 from .action import Action, stationary
 from .architecture import squeeze_output
-from .kernels import kernel
+from .kernels import covariance
 from .paths import PathFeatures
 from .results import NewExamples, joined, new_examples
 from .saddle import Solution
@@ -158,7 +158,6 @@ def _state(action: Action, vector: jax.Array, new: NewExamples) -> tuple[jax.Arr
     """The mean [output, new], k(x) [row, output · new], (K + τI)⁻¹ and (K + τI)⁻¹y."""
     problem, factor = action.problem, action.path_factor(vector)
     cross, _ = new.kernels(problem, factor @ factor.T)
-    covariance = kernel(problem, factor) + action.setting.temperature * jnp.eye(len(problem.labels))
-    inverse = jnp.linalg.inv(covariance)
+    inverse = jnp.linalg.inv(covariance(problem, factor, action.setting.temperature))
     alpha = inverse @ problem.labels
     return (alpha @ cross).reshape(problem.outputs, -1), cross, inverse, alpha

@@ -232,6 +232,11 @@ def kernel(problem: Problem, factor: Float[Array, "path column"]) -> Float[Array
     return jnp.matmul(mixed, mixed.T, precision=MATMUL_PRECISION)
 
 
+def covariance(problem: Problem, factor: Array, temperature: Number) -> Float[Array, "row row"]:
+    """K(U) + τI."""
+    return kernel(problem, factor) + temperature * jnp.eye(len(problem.labels))
+
+
 def mixed_features(features: Float[Array, "example feature path"], factor: Array) -> Float[Array, "row column"]:
     """ΞF: rows (output, example) whose inner products are the kernel."""
     mixed = features_by_output(features, factor)
@@ -275,8 +280,7 @@ def reachable_energy(problem: Problem, factor: Array, temperature: Number) -> Ar
     """The part of E that depends on U."""
     if problem.pairs is None:
         return gaussian_energy_of_rows(mixed_features(problem.features, factor), problem.labels, temperature)
-    covariance = kernel(problem, factor) + temperature * jnp.eye(len(problem.labels))
-    return gaussian_energy(covariance, problem.labels)
+    return gaussian_energy(covariance(problem, factor, temperature), problem.labels)
 
 
 def null_energy(problem: Problem, temperature: Number) -> Number:
@@ -290,42 +294,43 @@ def null_energy(problem: Problem, temperature: Number) -> Number:
 
 
 @jax.custom_jvp
-def gaussian_energy(covariance: Float[Array, "row row"], labels: Float[Array, " row"]) -> Array:
+def gaussian_energy(matrix: Float[Array, "row row"], labels: Float[Array, " row"]) -> Array:
     """ln det C + yᵀ C⁻¹ y, with the derivative tr[(C⁻¹ − αα^T) dC] in place of one through the Cholesky factor."""
-    cholesky = jnp.linalg.cholesky(covariance)
+    cholesky = jnp.linalg.cholesky(matrix)
     white = jsl.solve_triangular(cholesky, labels, lower=True)
     return 2 * jnp.log(jnp.diagonal(cholesky)).sum() + white @ white
 
 
 @gaussian_energy.defjvp
 def _gaussian_energy_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-    (covariance, labels), (covariance_dot, labels_dot) = primals, tangents
-    value, inverse, alpha = inverse_and_solve(covariance, labels)
-    slope = inverse - jnp.outer(alpha, alpha)
-    return value, jnp.vdot(slope, covariance_dot) + 2 * alpha @ labels_dot
+    value, inverse, alpha = inverse_and_solve(*primals)
+    matrix_dot, labels_dot = tangents
+    return value, jnp.vdot(inverse - jnp.outer(alpha, alpha), matrix_dot) + 2 * alpha @ labels_dot
 
 
 @jax.custom_jvp
 def gaussian_energy_of_rows(rows: Float[Array, "row column"], labels: Array, temperature: Number) -> Array:
     """`gaussian_energy` of BBᵀ + τI, with the derivative 2 tr[(C⁻¹ − ααᵀ) B dBᵀ]: one product, where BBᵀ has two."""
-    covariance = jnp.matmul(rows, rows.T, precision=MATMUL_PRECISION) + temperature * jnp.eye(len(labels))
-    return gaussian_energy(covariance, labels)
+    return gaussian_energy(_covariance_of_rows(rows, temperature), labels)
 
 
 @gaussian_energy_of_rows.defjvp
 def _gaussian_energy_of_rows_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (rows, labels, temperature), (rows_dot, labels_dot, temperature_dot) = primals, tangents
-    covariance = jnp.matmul(rows, rows.T, precision=MATMUL_PRECISION) + temperature * jnp.eye(len(labels))
-    value, inverse, alpha = inverse_and_solve(covariance, labels)
+    value, inverse, alpha = inverse_and_solve(_covariance_of_rows(rows, temperature), labels)
     slope = inverse - jnp.outer(alpha, alpha)
     pull = 2 * jnp.matmul(slope, rows, precision=MATMUL_PRECISION)
     return value, jnp.vdot(pull, rows_dot) + 2 * alpha @ labels_dot + jnp.trace(slope) * temperature_dot
 
 
-def inverse_and_solve(covariance: Array, labels: Array) -> tuple[Array, Array, Array]:
+def _covariance_of_rows(rows: Array, temperature: Number) -> Array:
+    return jnp.matmul(rows, rows.T, precision=MATMUL_PRECISION) + temperature * jnp.eye(len(rows))
+
+
+def inverse_and_solve(matrix: Array, labels: Array) -> tuple[Array, Array, Array]:
     """(ln det C + yᵀC⁻¹y, C⁻¹, C⁻¹y) from one Cholesky factor."""
-    cholesky = jnp.linalg.cholesky(covariance)
-    root = jsl.solve_triangular(cholesky, jnp.eye(len(labels), dtype=covariance.dtype), lower=True)
+    cholesky = jnp.linalg.cholesky(matrix)
+    root = jsl.solve_triangular(cholesky, jnp.eye(len(labels), dtype=matrix.dtype), lower=True)
     inverse = jnp.matmul(root.T, root, precision=MATMUL_PRECISION)
     white = root @ labels
     value = 2 * jnp.log(jnp.diagonal(cholesky)).sum() + white @ white
@@ -335,14 +340,11 @@ def inverse_and_solve(covariance: Array, labels: Array) -> tuple[Array, Array, A
 def energy_derivatives(problem: Problem, factor: Array, temperature: Number) -> tuple[Array, Array, Array]:
     """The reachable energy, its gradient and its Hessian in the packed entries of U, from stored pairs.
 
-    With G = (K+τI)⁻¹, α = Gy: ∂E/∂U_s = tr[G C_s] − αᵀC_sα and
-    ∂²E/∂U_s∂U_t = −tr[G C_s G C_t] + 2 αᵀC_s G C_t α.
+    With G = (K+τI)⁻¹, α = Gy: ∂E/∂U_s = tr[G C_s] − αᵀC_sα and ∂²E/∂U_s∂U_t = −tr[G C_s G C_t] + 2 αᵀC_s G C_t α.
     """
     pairs = problem.pairs
-    if pairs is None:
-        raise TypeError("energy_derivatives needs the pair form")
-    covariance = kernel(problem, factor) + temperature * jnp.eye(len(problem.labels))
-    value, inverse, alpha = inverse_and_solve(covariance, problem.labels)
+    assert pairs is not None
+    value, inverse, alpha = inverse_and_solve(covariance(problem, factor, temperature), problem.labels)
     count, size, _ = pairs.shape
     # C_s G for all pairs as one matrix product: rows of all C_s are stacked.
     stacked = jnp.matmul(pairs.reshape(-1, size), inverse, precision=MATMUL_PRECISION)

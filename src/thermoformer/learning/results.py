@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,19 +26,20 @@ from .._validation import (
     real_array,
     traced,
 )
+from .action import Action
 from .architecture import Architecture, squeeze_output
 from .kernels import (
     Problem,
     check_new_examples,
     checked_labels,
+    covariance,
     energy,
     feature_scales,
-    kernel,
     kernel_between,
     prepare,
 )
 from .paths import PathFeatures
-from .sampling import Diagnostics, SamplerStats
+from .sampling import Diagnostics, SamplerStats, diagnose
 
 if TYPE_CHECKING:
     import xarray
@@ -75,7 +76,9 @@ class Prediction(eqx.Module):
         several, the largest output is compared with the label's largest entry, or with class numbers 0..D−1.
         """
         if self.mean.ndim == 2:
-            return float(np.mean(np.argmax(self.mean, axis=1) == self._classes(labels)))
+            classes = labels_or_classes("labels", labels, *self.mean.shape)
+            classes = np.argmax(classes, axis=1) if classes.ndim == 2 else classes
+            return float(np.mean(np.argmax(self.mean, axis=1) == classes))
         margin = self._signs(labels) * self.mean
         return float(np.mean((margin > 0) + 0.5 * (margin == 0)))
 
@@ -109,21 +112,22 @@ class Prediction(eqx.Module):
         axes = EXAMPLES[: self.mean.ndim]
         return xarray.Dataset({name: (axes, value) for name, value in vars(self).items() if value is not None})
 
-    def _classes(self, labels: Any) -> np.ndarray:
-        examples, outputs = self.mean.shape
-        classes = real_array("labels", labels)
-        if classes.shape == self.mean.shape:
-            return np.argmax(classes, axis=1)
-        if classes.shape != (examples,) or not np.isin(classes, np.arange(outputs)).all():
-            expected = f"[{examples}, {outputs}] codes, or {examples} class numbers from 0 to {outputs - 1}"
-            raise fail("labels", f"shape {classes.shape}", expected)
-        return classes
-
     def _signs(self, labels: Any) -> np.ndarray:
         signs = labels_for("labels", labels, len(self.mean))
         if not np.isin(signs, (-1, 1)).all():
             raise fail("labels", f"values such as {signs[~np.isin(signs, (-1, 1))][0]:g}", "labels −1 and 1")
         return signs
+
+
+def labels_or_classes(name: str, labels: Any, examples: int, outputs: int) -> np.ndarray:
+    """Labels [example] or [example, output]; with several outputs also class numbers [example]."""
+    values = real_array(name, labels)
+    if outputs == 1 or values.ndim != 1:
+        return labels_for(name, values, examples, outputs)
+    if len(values) != examples or not np.isin(values, np.arange(outputs)).all():
+        expected = f"[{examples}, {outputs}] codes, or {examples} class numbers from 0 to {outputs - 1}"
+        raise fail(name, f"shape {values.shape}", expected)
+    return values
 
 
 class PathSum(abc.ABC):
@@ -196,44 +200,47 @@ def description(arch: Architecture) -> dict[str, Any]:
 
 
 class NewExamples(eqx.Module):
-    """New examples beside the training data: scaled ξ or, for use with many U, products C_ππ' of pairs of paths."""
+    """New examples beside the training data, for use with many U: products C_ππ' of pairs of paths."""
 
-    features: Float[Array, "new path feature"] | None
-    cross: Float[Array, "pair both"] | None  # between training rows and new examples
-    own: Float[Array, "pair new"] | None  # of each new example with itself
+    cross: Float[Array, "pair both"]  # between training rows and new examples
+    own: Float[Array, "pair new"]  # of each new example with itself
 
     def kernels(self, problem: Problem, gram: Float[Array, "row row"]) -> tuple[Array, Float[Array, "output new"]]:
         """K(U) between training rows and new examples [row, output · new], and of each new example with itself."""
         outputs, paths = problem.outputs, problem.features.shape[2]
-        by_output = gram.reshape(outputs, paths, outputs, paths)
-        if self.features is not None:
-            own = jnp.einsum("dadb,xai,xbi->dx", by_output, self.features, self.features, precision=MATMUL_PRECISION)
-            return kernel_between(gram, problem.features, _in_basis(problem, self.features).transpose(0, 2, 1)), own
-        assert self.cross is not None and self.own is not None
-        by_output = by_output.transpose(0, 2, 1, 3).reshape(outputs**2, paths**2)
+        by_output = gram.reshape(outputs, paths, outputs, paths).transpose(0, 2, 1, 3).reshape(outputs**2, paths**2)
         cross = jnp.matmul(by_output, self.cross, precision=MATMUL_PRECISION)
         cross = cross.reshape(outputs, outputs, -1, self.own.shape[1]).transpose(0, 2, 1, 3)
         own = jnp.matmul(by_output[:: outputs + 1], self.own, precision=MATMUL_PRECISION)
         return cross.reshape(len(problem.labels), -1), own
+
+    def moments(self, action: Action, vector: Array) -> tuple[Array, Array]:
+        """Mean and variance [new, output] given the U of a whitened vector."""
+        problem, factor = action.problem, action.path_factor(vector)
+        cross, own = self.kernels(problem, jnp.matmul(factor, factor.T, precision=MATMUL_PRECISION))
+        return moments(problem, factor, action.setting.temperature, cross, own)
 
 
 def _in_basis(problem: Problem, new: Float[Array, "new path feature"]) -> Array:
     return new if problem.basis is None else jnp.matmul(new, problem.basis, precision=MATMUL_PRECISION)
 
 
-def new_examples(arch: Architecture, features: PathFeatures, problem: Problem) -> Iterator[NewExamples]:
-    """New examples, checked, in pieces that bound the memory, with products for many U."""
-    size = arch.paths**2 * problem.features.shape[0] + arch.outputs * len(problem.labels)
-    for piece, scale in _pieces(arch, features, problem, size):
-        yield _products(problem, piece, scale)
-
-
-def _pieces(arch: Architecture, features: PathFeatures, problem: Problem, size: int) -> Iterator[tuple[Array, Any]]:
-    """New examples, checked, in pieces of about CHUNK numbers, given the numbers per example; and their scale."""
+def new_examples(arch: Architecture, features: PathFeatures, problem: Problem, draws: int = 1) -> Iterator[NewExamples]:
+    """New examples, checked, in pieces that bound the memory of their products and of moments for every draw."""
+    size = arch.paths**2 * problem.features.shape[0] + arch.outputs * (len(problem.labels) + draws)
     check_new_examples(features, arch.paths, problem.token_width)
-    scale, rows, values = feature_scales(arch, problem.token_width), max(1, CHUNK // size), features.values
-    for start in range(0, len(values), rows):
-        yield values if rows >= len(values) else values[start : start + rows], scale
+    for piece in pieces(features.values, size):
+        yield _products(problem, piece, feature_scales(arch, problem.token_width))
+
+
+def pieces(arrays: Any, size: int) -> Iterator[Any]:
+    """Parts of arrays [example, ...] with about CHUNK numbers each, given the numbers per example."""
+    examples, rows = len(jax.tree.leaves(arrays)[0]), max(1, CHUNK // size)
+    if rows >= examples:
+        yield arrays
+        return
+    for start in range(0, examples, rows):
+        yield jax.tree.map(lambda array, part=slice(start, start + rows): array[part], arrays)
 
 
 @jax.jit
@@ -241,20 +248,22 @@ def _products(problem: Problem, new: Float[Array, "new path feature"], scale: An
     new, paths = new * scale, new.shape[1]
     own = jnp.einsum("xai,xbi->abx", new, new, precision=MATMUL_PRECISION)
     cross = jnp.einsum("mia,xbi->abmx", problem.features, _in_basis(problem, new), precision=MATMUL_PRECISION)
-    return NewExamples(None, cross.reshape(paths**2, -1), own.reshape(paths**2, -1))
+    return NewExamples(cross.reshape(paths**2, -1), own.reshape(paths**2, -1))
 
 
 def solved_labels(problem: Problem, factor: Float[Array, "row column"], temperature: Any) -> tuple[Array, Array]:
     """The Cholesky factor of K + τI, and (K + τI)⁻¹y."""
-    cholesky = jnp.linalg.cholesky(kernel(problem, factor) + temperature * jnp.eye(len(problem.labels)))
+    cholesky = jnp.linalg.cholesky(covariance(problem, factor, temperature))
     return cholesky, jsl.cho_solve((cholesky, True), problem.labels)
 
 
 def moments(
-    problem: Problem, new: NewExamples, factor: Float[Array, "row column"], temperature: Any
+    problem: Problem, factor: Float[Array, "row column"], temperature: Any, cross: Array, own: Array
 ) -> tuple[Float[Array, "new output"], Float[Array, "new output"]]:
-    """mean = k(x)ᵀ(K + τI)⁻¹y and variance = κ(x,x) − k(x)ᵀ(K + τI)⁻¹k(x), given U = FFᵀ; differentiable in F."""
-    cross, own = new.kernels(problem, jnp.matmul(factor, factor.T, precision=MATMUL_PRECISION))
+    """mean = k(x)ᵀ(K + τI)⁻¹y and variance = κ(x,x) − k(x)ᵀ(K + τI)⁻¹k(x), given U = FFᵀ; differentiable in F.
+
+    `cross` is k(x) [row, output · new], `own` is κ(x,x) [output, new].
+    """
     cholesky, solved = solved_labels(problem, factor, temperature)
     explained = jnp.sum(jsl.solve_triangular(cholesky, cross, lower=True) ** 2, axis=0)
     return (solved @ cross).reshape(own.shape).T, (own - explained.reshape(own.shape)).T
@@ -284,7 +293,11 @@ _compiled_energy, _compiled_readout = jax.jit(energy), jax.jit(readout_at)
 
 @jax.jit
 def _compiled_moments(problem: Problem, new: Array, scale: Any, factor: Array, temperature: Any) -> tuple[Array, Array]:
-    mean, variance = moments(problem, NewExamples(new * scale, None, None), factor, temperature)
+    new, gram = new * scale, jnp.matmul(factor, factor.T, precision=MATMUL_PRECISION)
+    cross = kernel_between(gram, problem.features, _in_basis(problem, new).transpose(0, 2, 1))
+    blocks = gram.reshape(problem.outputs, new.shape[1], problem.outputs, new.shape[1])
+    own = jnp.einsum("dadb,xai,xbi->dx", blocks, new, new, precision=MATMUL_PRECISION)
+    mean, variance = moments(problem, factor, temperature, cross, own)
     # Rounding may leave a variance of −1e-16 where the data pin the output.
     return squeeze_output(mean), squeeze_output(jnp.maximum(variance, 0))
 
@@ -295,12 +308,12 @@ def _own_kernel(gram: Array, features: Array, scale: Any) -> Array:
     return kernel_between(gram, scaled, scaled)
 
 
-def joined(pieces: Sequence[Any]) -> Any:
-    """Pieces of the same pytree, one after another along the first axis."""
-    if len(pieces) == 1:
-        return numbers(pieces[0])
-    together = jnp.concatenate if traced(pieces) else np.concatenate
-    return jax.tree.map(lambda *parts: together(parts), *pieces)
+def joined(parts: Sequence[Any]) -> Any:
+    """Parts of the same pytree, one after another along the first axis."""
+    if len(parts) == 1:
+        return numbers(parts[0])
+    together = jnp.concatenate if traced(parts) else np.concatenate
+    return jax.tree.map(lambda *arrays: together(arrays), *parts)
 
 
 class Predictor(eqx.Module, PathSum):
@@ -324,10 +337,11 @@ class Predictor(eqx.Module, PathSum):
             features: the attentioned inputs of the new examples, with the paths and token width of training.
         """
         arch, problem = self.architecture, self.problem
+        check_new_examples(features, arch.paths, problem.token_width)
         size = arch.outputs * (arch.paths * problem.token_width + len(problem.labels))
-        given = self.factor, self.temperature
-        pieces = _pieces(arch, features, problem, size)
-        mean, variance = joined([_compiled_moments(problem, *piece, *given) for piece in pieces])
+        given = feature_scales(arch, problem.token_width), self.factor, self.temperature
+        parts = [_compiled_moments(problem, piece, *given) for piece in pieces(features.values, size)]
+        mean, variance = joined(parts)
         # A solution that was not found may predict NaN.
         if not traced(mean) and getattr(self, "converged", True) and not np.isfinite(mean).all():
             raise singular_kernel(self.temperature)
@@ -418,6 +432,10 @@ def label_alignment(kernel_matrix: Any, labels: Any, components: int | None = No
     return np.abs(vectors[:, ::-1].T @ y)[:components] / np.sqrt(len(y))
 
 
+# Mean and variance of the output of every draw for some examples, [draw, example, output].
+Moments = tuple[np.ndarray, Any]
+
+
 @dataclass(frozen=True, eq=False)
 class Posterior(PathSum):
     """Draws from the posterior of a network.
@@ -437,82 +455,97 @@ class Posterior(PathSum):
     diagnostics: Diagnostics
     draws: xarray.DataTree
 
-    @abc.abstractmethod
+    def _moments(self, features: PathFeatures) -> Iterator[Moments]:
+        """Pieces of the new examples: mean and variance of every draw, all chains in one row."""
+        raise NotImplementedError
+
+    def predict(self, features: PathFeatures) -> Prediction:
+        """Mean and variance of the output for new examples over all draws, with Monte-Carlo errors of both.
+
+        Arguments:
+            features: the attentioned inputs of the new examples, with the paths and token width of training.
+        """
+        return self._prediction(self._moments(features))
+
     def predictor_draws(self, features: PathFeatures) -> np.ndarray:
         """The predictor of every draw for new examples, [chain, draw, example] (and output)."""
+        return self._by_chain(self._moments(features))
 
     def to_xarray(self) -> xarray.DataTree:
         """The draws, as `draws`."""
         return self.draws
 
-    def _by_chain(self, pieces: Sequence[np.ndarray]) -> np.ndarray:
-        """Pieces [draw, example, output] of all chains as [chain, draw, example] (and output)."""
-        values = np.concatenate(pieces, axis=1)
-        return squeeze_output(values.reshape(self.diagnostics.chains, self.diagnostics.draws, *values.shape[1:]))
+    def _prediction(self, parts: Iterable[Moments]) -> Prediction:
+        """The law of total variance over draws; errors from the scatter of batches."""
+        found = []
+        for means, variances in parts:
+            share, first = batch_means(means, self.diagnostics.chains)
+            _, second = batch_means(means**2 + variances, self.diagnostics.chains)
+            mean = np.tensordot(share, first, 1)
+            variance = np.maximum(np.tensordot(share, second, 1) - mean**2, 0)
+            # To first order the variance moves with E[f²] − 2 mean·E[f].
+            errors = batch_error(share, first), batch_error(share, second - 2 * mean * first)
+            found.append(Prediction(*(squeeze_output(part) for part in (mean, variance, *errors))))
+        return joined(found)
+
+    def _by_chain(self, parts: Iterable[Moments]) -> np.ndarray:
+        """The means of all parts as [chain, draw, example] (and output)."""
+        means = np.concatenate([mean for mean, _ in parts], axis=1)
+        return squeeze_output(means.reshape(self.diagnostics.chains, -1, *means.shape[1:]))
 
 
-def draws_tree(
-    arch: Architecture,
-    posterior: Mapping[str, tuple[tuple[str, ...], np.ndarray]],
-    stats: SamplerStats,
-    **attributes: Any,
-) -> xarray.DataTree:
-    """Draws and the sampler's own record as ArviZ names them.
+def fields_of_draws(
+    arch: Architecture, temperature: float, what: str, method: str, found: Mapping[str, Any], stats: SamplerStats
+) -> tuple[Architecture, float, np.ndarray, np.ndarray, Diagnostics, xarray.DataTree]:
+    """The fields of a `Posterior`, the draws as ArviZ names them.
 
-    `posterior` has, by name, the axes after chain and draw, and the values [chain, draw, ...].
+    `found` has, by name, the axes after chain and draw, and the values [chain, draw, ...]: of U^1, the log density and
+    whatever else is kept. "predictor" is only watched for mixing.
     """
     import xarray
 
-    data = {name: ((*DRAWS, *axes), values) for name, (axes, values) in posterior.items()}
-    sizes = next(iter(posterior.values()))[1].shape
-    both = {axis: np.arange(size) for axis, size in zip(DRAWS, sizes, strict=False)}
-    record = {"diverging": stats.diverging, "acceptance_rate": stats.acceptance, "n_steps": stats.steps}
-    kept: dict[str, Any] = {name: (DRAWS, values) for name, values in record.items() if values is not None}
-    if "log_density" in data:
-        kept["lp"] = data.pop("log_density")
-    named = {axis: list(arch.order_names()) for axis in ROWS if any(axis in axes for axes, _ in data.values())}
+    data = {name: ((*DRAWS, *axes), values) for name, (axes, values) in found.items()}
+    grams, density = data["order_parameter"][1], data.pop("log_density")[1]
+    predictor = {"predictor": data.pop("predictor")[1]} if "predictor" in data else {}
+    upper = grams[..., *np.triu_indices(grams.shape[-1])]
+    watched = {"order parameter": upper} | predictor | {"log density": density}
+    record = {"diverging": stats.diverging, "acceptance_rate": stats.acceptance, "n_steps": stats.steps, "lp": density}
+    known: dict[str, Any] = {name: (DRAWS, values) for name, values in record.items() if values is not None}
+    both = {axis: np.arange(size) for axis, size in zip(DRAWS, density.shape, strict=True)}
+    rows = {axis: list(arch.order_names()) for axis in ROWS}
+    attributes = description(arch) | {"temperature": temperature, "method": f"{what}, {method}"}
     groups = {
-        "/posterior": xarray.Dataset(data, coords=both | named, attrs=description(arch) | attributes),
-        "/sample_stats": xarray.Dataset(kept, coords=both),
+        "/posterior": xarray.Dataset(data, coords=both | rows, attrs=attributes),
+        "/sample_stats": xarray.Dataset(known, coords=both),
     }
-    return xarray.DataTree.from_dict(groups)
+    tree = xarray.DataTree.from_dict(groups)
+    return arch, temperature, *mean_over_draws(grams), diagnose(method, watched, stats), tree
 
 
-def batch_numbers(chains: int, draws: int) -> np.ndarray:
-    """The batch of each draw, [chain · draw]: about √draws runs of successive draws in every chain."""
+def batch_means(values: np.ndarray, chains: int) -> tuple[np.ndarray, np.ndarray]:
+    """Averages over batches of [chain · draw, ...]: about √draws runs of successive draws in every chain.
+
+    Returns:
+        The share of each batch in all draws [batch], and the averages [batch, ...].
+    """
+    draws = len(values) // chains
     per_chain = max(2, math.isqrt(draws)) if draws > 1 else 1
-    within = np.arange(draws) * per_chain // draws
-    return (np.arange(chains)[:, None] * per_chain + within[None, :]).ravel()
+    edges = -(-draws * np.arange(per_chain) // per_chain)
+    starts = (draws * np.arange(chains)[:, None] + edges).ravel()
+    counts = np.diff(starts, append=len(values))
+    means = np.add.reduceat(values, starts, axis=0) / counts.reshape(-1, *(1,) * (values.ndim - 1))
+    return counts / len(values), means
 
 
-def batch_error(means: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Monte-Carlo standard error of the mean over all draws from the means of batches [batch, ...]."""
-    if len(counts) < 2:
+def batch_error(share: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Monte-Carlo standard error of the mean over all draws, from what `batch_means` returns."""
+    if len(share) < 2:
         return np.full(means.shape[1:], np.nan)
-    share = (counts / counts.sum()).reshape(-1, *(1,) * (means.ndim - 1))
-    apart = means - (share * means).sum(axis=0)
-    return np.sqrt((share**2 * apart**2).sum(axis=0) * len(counts) / (len(counts) - 1))
+    apart = means - np.tensordot(share, means, 1)
+    return np.sqrt(np.tensordot(share**2, apart**2, 1) * len(share) / (len(share) - 1))
 
 
 def mean_over_draws(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The mean over [chain, draw] and its Monte-Carlo standard error."""
-    counts = np.bincount(batch_numbers(*values.shape[:2]))
     flat = values.reshape(-1, *values.shape[2:])
-    means = np.stack([part.mean(axis=0) for part in np.split(flat, np.cumsum(counts)[:-1])])
-    return flat.mean(axis=0), batch_error(means, counts)
-
-
-def prediction_from_batches(
-    means: np.ndarray, squares: np.ndarray, variances: np.ndarray, counts: np.ndarray
-) -> Prediction:
-    """The law of total variance from averages in batches of draws [batch, example, output], errors from their scatter.
-
-    The averages are of mean_U, mean_U² and variance_U; `counts` are the draws in each batch.
-    """
-    share = (counts / counts.sum())[:, None, None]
-    mean = (share * means).sum(axis=0)
-    second = squares + variances
-    variance = np.maximum((share * second).sum(axis=0) - mean**2, 0)
-    # To first order the variance moves with E[f²] − 2 mean·E[f].
-    errors = batch_error(means, counts), batch_error(second - 2 * mean * means, counts)
-    return Prediction(*(squeeze_output(part) for part in (mean, variance, *errors)))
+    return flat.mean(axis=0), batch_error(*batch_means(flat, len(values)))

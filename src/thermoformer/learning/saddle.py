@@ -234,10 +234,10 @@ def gaussian_process(
     """
     y = checked_labels(arch, features, labels)
     temperature = nonnegative_number("temperature", temperature)
-    nothing: Any = (np.zeros(arch.parameters), 0.0, np.nan, 0, np.nan, np.nan, None)
-    action = Action.of(arch, prepare(arch, features, y, form, temperature), temperature)
-    found = Minimum(*nothing), _values(action, nothing[0])
-    solution = solution_at(arch, temperature, action, found, "limit", TOLERANCE)
+    problem, vector = prepare(arch, features, y, form, temperature), np.zeros(arch.parameters)
+    nothing: Any = vector, 0.0, np.nan, 0, np.nan, np.nan, None
+    found = Minimum(*nothing), _values(Action.of(arch, problem, temperature), vector)
+    solution = solution_at(arch, problem, temperature, found, "limit", TOLERANCE)
     if not traced(solution) and not np.isfinite(solution.energy):
         raise singular_kernel(temperature)
     return solution
@@ -255,7 +255,7 @@ def whitened_hessian(solution: Solution) -> np.ndarray:
         True
     """
     action = checked_solution(solution).action_function
-    return np.asarray(_hessian(action, solution.vector) / action.scale)
+    return np.asarray(action.hessian(jnp.asarray(solution.vector)) / action.scale)
 
 
 def checked_solution(value: Any) -> Solution:
@@ -267,24 +267,30 @@ def search(
     arch: Architecture, problem: Problem, temperature: Any, start: Any, method: str, tolerance: float, max_steps: int
 ) -> Solution:
     """The minimum of the action that is reached from a whitened vector, or from a solution for the same heads."""
-    one_of("method", method, METHODS)
-    if method == "newton" and problem.pairs is None:
-        raise fail("method", "'newton'", f"'limited-memory' for {arch.paths} paths: Newton's method needs stored pairs")
     action = Action.of(arch, problem, temperature)
-    first = action.method if method == "auto" else method
+    first = _first_method(action, method)
     vector, memory = start, None
     if isinstance(start, Solution):
         vector = start.vector
         if not traced(vector, temperature, problem.labels) and start.converged:
             exact = hasattr(start.curvature, "ndim")  # a Hessian, of JAX or NumPy
-            if first != "newton":
-                memory = None if exact else start.curvature
-            elif exact and max_steps > 1:  # the last step is Newton's
+            if first == "limited-memory" and not exact:
+                memory = start.curvature
+            if first == "newton" and exact and max_steps > 1:  # the last step is Newton's
                 before, steps = Setting.of(start.architecture, start.temperature), min(FOLLOWING, max_steps - 1)
                 vector = follow(action, before, vector, start.curvature, tolerance, steps)
     found = _found(action, vector, memory, tolerance, max_steps, first)
-    solution = solution_at(arch, temperature, action, found, first, tolerance)
+    solution = solution_at(arch, problem, temperature, found, first, tolerance)
     return _with_fallback(solution, tolerance, max_steps) if method == "auto" else solution
+
+
+def _first_method(action: Action, method: str) -> str:
+    """The minimiser to begin with: "newton" where its exact Hessian is worth the cost, or the one asked for."""
+    one_of("method", method, METHODS)
+    if method == "newton" and action.problem.pairs is None:
+        paths = action.problem.features.shape[2]
+        raise fail("method", "'newton'", f"'limited-memory' for {paths} paths: Newton's method needs stored pairs")
+    return action.method if method == "auto" else method
 
 
 def _checked_start(arch: Architecture, start: Any) -> Solution:
@@ -320,13 +326,7 @@ def _with_fallback(solution: Solution, tolerance: float, max_steps: int) -> Solu
     action = replace(solution.action_function, problem=with_pairs(problem))
     minimum, values = _found(action, solution.vector, None, tolerance, max_steps, "newton")
     found = minimum._replace(evaluations=minimum.evaluations + solution.stats.evaluations), values
-    action = replace(action, problem=problem)  # without the pairs
-    return solution_at(arch, solution.temperature, action, found, "limited-memory, then newton", tolerance)
-
-
-@jax.jit
-def _hessian(action: Action, vector: Any) -> jax.Array:
-    return action.hessian(jnp.asarray(vector))
+    return solution_at(arch, problem, solution.temperature, found, "limited-memory, then newton", tolerance)
 
 
 @partial(jax.jit, static_argnames=("method",))
@@ -346,7 +346,7 @@ def _values(action: Action, vector: Any, total: Any = None) -> tuple:
 
 
 def solution_at(
-    arch: Architecture, temperature: Any, action: Action, found: tuple[Minimum, tuple], method: str, tolerance: float
+    arch: Architecture, problem: Problem, temperature: Any, found: tuple[Minimum, tuple], method: str, tolerance: float
 ) -> Solution:
     """The record of where a search ended."""
     minimum, values = found
@@ -363,14 +363,14 @@ def solution_at(
         temperature=temperature,
         order_parameter=grams[0],
         factor=factor,
-        problem=action.problem,
+        problem=problem,
         order_parameters=grams,
         action=total / largest,
         energy=(total - disorder) / largest,
         entropy=disorder / largest,
         log_evidence=evidence,
         converged=numbers(converged),
-        stats=Stats(method, action.problem.form, evaluations, norm, _if_known(curvature), _if_known(gain)),
+        stats=Stats(method, problem.form, evaluations, norm, _if_known(curvature), _if_known(gain)),
         vector=vector,
         curvature=minimum.memory if minimum.hessian is None else minimum.hessian,
     )
@@ -485,10 +485,10 @@ def solve_grid(
     temperature_axis = tuple(nonnegative_number("temperatures", value) for value in _axis("temperatures", temperatures))
     max_steps, tolerance = step_limit(max_steps), positive_number("tolerance", tolerance)
     throw, batch = true_or_false("throw", throw), None if batch is None else positive_integer("batch", batch)
-    one_of("method", method, METHODS)
     problem = prepare(arch, features, y, form, min(temperature_axis))
     points = [(arch.replace(widths=width), value) for width in width_axis for value in temperature_axis]
-    first = Action.of(arch, problem, min(temperature_axis)).method if method == "auto" else method
+    action = Action.of(arch, problem, min(temperature_axis))
+    first = _first_method(action, method)
     batch = batch or _points_at_once(problem, first, len(points))
     found: dict[int, Solution] = {}
     if batch == 1:
@@ -499,12 +499,11 @@ def solve_grid(
             # A search that failed is no start for the next.
             start = start if np.isfinite(start.vector).all() else limit
     else:
-        actions = [Action.of(one, problem, value) for one, value in points]
-        settings = jax.tree.map(lambda *parts: jnp.stack(parts), *(action.setting for action in actions))
-        ends = jax.tree.map(np.asarray, _side_by_side(actions[0], settings, tolerance, max_steps, first, batch))
+        settings = jax.tree.map(lambda *parts: jnp.stack(parts), *(Setting.of(*point) for point in points))
+        ends = jax.tree.map(np.asarray, _side_by_side(action, settings, tolerance, max_steps, first, batch))
         for index, (one, value) in enumerate(points):
             end = jax.tree.map(lambda part, index=index: part[index], ends)
-            solution = solution_at(one, value, actions[index], end, first, tolerance)
+            solution = solution_at(one, problem, value, end, first, tolerance)
             found[index] = _with_fallback(solution, tolerance, max_steps) if method == "auto" else solution
     failed = [found[index] for index in range(len(points)) if not found[index].converged]
     if throw and failed:
@@ -539,14 +538,12 @@ def _through_neighbours(points: list[tuple[Architecture, float]]) -> list[int]:
 
 
 def _axis(name: str, value: Any) -> list[Any]:
-    # Not np.ndim: widths may mix single numbers and numbers by layer.
-    if hasattr(value, "shape"):
-        value = np.asarray(value).tolist()
-    values = list(value) if hasattr(value, "__iter__") and not isinstance(value, str) else [value]
-    values = [np.asarray(one).tolist() if hasattr(one, "shape") else one for one in values]
+    """The entries of an axis: numbers and, for widths by layer, lists of numbers."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    values: list[Any] = list(value) if hasattr(value, "__iter__") and not isinstance(value, str) else [value]
     if not values:
         raise fail(name, "nothing", "at least one entry")
-    return values
+    return [one.tolist() if hasattr(one, "tolist") else one for one in values]
 
 
 def _points_at_once(problem: Problem, method: str, points: int) -> int:

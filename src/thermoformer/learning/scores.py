@@ -67,12 +67,7 @@ def paths_of_heads(arch: Architecture) -> np.ndarray:
 
 
 def head_name(head: tuple[int, int]) -> str:
-    """How a head is called in data and figures: layer and head, counted from 0.
-
-    Example:
-        >>> head_name((0, 3)), head_of("0.3")
-        ('0.3', (0, 3))
-    """
+    """How a head is called in data and figures: "0.3" is head 3 of layer 0."""
     return f"{head[0]}.{head[1]}"
 
 

@@ -18,6 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from .._keys import KeyLike, as_key, standard_normal
 from .._precision import MATMUL_PRECISION
@@ -38,17 +39,8 @@ from .network import (
     row_scales,
 )
 from .paths import READOUTS, PathFeatures
-from .results import (
-    CHUNK,
-    ROWS,
-    Posterior,
-    Prediction,
-    batch_numbers,
-    draws_tree,
-    mean_over_draws,
-    prediction_from_batches,
-)
-from .sampling import Plan, Report, SamplerStats, diagnose, run_nuts, run_steps, warn_if_unmixed
+from .results import ROWS, Moments, Posterior, Prediction, fields_of_draws, pieces
+from .sampling import Plan, Report, SamplerStats, run_nuts, run_steps, warn_if_unmixed
 
 METHODS = ("nuts", "gibbs")
 # What draws, state and work arrays may take together before a run is refused, in bytes.
@@ -73,17 +65,10 @@ class WeightPosterior(Posterior):
     readout: str = "last"
     layer_norm: bool = False
 
-    def predict(self, features: PathFeatures) -> Prediction:
-        """Mean and variance of f over draws for new examples, with Monte-Carlo errors of both.
-
-        Arguments:
-            features: the attentioned inputs of the new examples, with the paths and token width of training.
-        """
-        return self._prediction(self._outputs(features))
-
-    def predictor_draws(self, features: PathFeatures) -> np.ndarray:
-        """f of every draw for new examples, [chain, draw, example] (and output)."""
-        return self._by_chain(list(self._outputs(features)))
+    @property
+    def token_width(self) -> int:
+        """N0 of the training data."""
+        return self._path_coefficients().shape[-1]
 
     def path_readout(self) -> np.ndarray:
         """The mean over draws of the readout of every path, [path, feature] (and output)."""
@@ -93,55 +78,39 @@ class WeightPosterior(Posterior):
 
     def predict_tokens(self, x: Any, attention: Sequence[Any]) -> Prediction:
         """`predict` from tokens [example, token, feature] and attention; the only way with layer norm."""
-        if not self.layer_norm:
-            return self.predict(PathFeatures.from_attention(x, attention, self.readout, self.architecture.skip))
-        return self._prediction(self._token_outputs(x, attention))
+        return self._prediction(self._token_moments(x, attention))
 
     def token_draws(self, x: Any, attention: Sequence[Any]) -> np.ndarray:
         """`predictor_draws` from tokens and attention; the only way with layer norm."""
-        if not self.layer_norm:
-            return self.predictor_draws(PathFeatures.from_attention(x, attention, self.readout, self.architecture.skip))
-        return self._by_chain(list(self._token_outputs(x, attention)))
+        return self._by_chain(self._token_moments(x, attention))
 
-    def _outputs(self, features: PathFeatures) -> Iterator[np.ndarray]:
-        """Pieces [draw, example, output] of f, all chains in one row."""
+    def _moments(self, features: PathFeatures) -> Iterator[Moments]:
         coefficients, arch, width = self._path_coefficients(), self.architecture, self.token_width
         check_new_examples(features, arch.paths, width)
         flat = coefficients.reshape(-1, arch.paths * width)
-        size = max(1, CHUNK // (len(flat) + arch.paths * width))
-        for start in range(0, features.examples, size):
-            piece = np.asarray(features.values[start : start + size]).reshape(-1, arch.paths * width)
-            yield (flat @ piece.T).reshape(-1, arch.outputs, len(piece)).transpose(0, 2, 1)
-
-    @property
-    def token_width(self) -> int:
-        """N0 of the training data."""
-        return self._path_coefficients().shape[-1]
+        values = np.asarray(features.values).reshape(-1, arch.paths * width)
+        for piece in pieces(values, len(flat) + arch.paths * width):
+            yield (flat @ piece.T).reshape(-1, arch.outputs, len(piece)).transpose(0, 2, 1), 0.0
 
     def _path_coefficients(self) -> np.ndarray:
         if self.coefficients is None:
             raise fail("features", "attentioned inputs", "tokens, through predict_tokens: layer norm has no paths")
         return self.coefficients
 
-    def _token_outputs(self, x: Any, attention: Sequence[Any]) -> Iterator[np.ndarray]:
-        x, layers = checked_tokens(self.architecture, x, attention)
-        weights = self.weights
+    def _token_moments(self, x: Any, attention: Sequence[Any]) -> Iterator[Moments]:
+        arch, weights = self.architecture, self.weights
+        if not self.layer_norm:
+            yield from self._moments(PathFeatures.from_attention(x, attention, self.readout, arch.skip))
+            return
+        x, layers = checked_tokens(arch, x, attention)
         assert weights is not None  # layer norm always keeps them
         if x.shape[2] != weights.embedding.shape[-1]:
             raise fail("x", f"token width {x.shape[2]}", f"{weights.embedding.shape[-1]}, as in training")
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), weights)
-        size = max(1, CHUNK // (x.shape[1] * max(self.architecture.heads) * max(self.architecture.widths)))
-        for start in range(0, len(x), size):
-            pieces = queries_read([layer[start : start + size] for layer in layers], self.readout)
-            found = _run_draws(flat, x[start : start + size], pieces, self.readout, self.architecture.skip)
-            yield np.asarray(found).reshape(len(found), -1, self.architecture.outputs)
-
-    def _prediction(self, pieces: Iterator[np.ndarray]) -> Prediction:
-        counts = np.bincount(batch_numbers(self.diagnostics.chains, self.diagnostics.draws))
-        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        sums = [[np.add.reduceat(piece**power, starts, axis=0) for power in (1, 2)] for piece in pieces]
-        means, squares = (np.concatenate(parts, axis=1) / counts[:, None, None] for parts in zip(*sums, strict=True))
-        return prediction_from_batches(means, squares, np.zeros_like(means), counts)
+        read = queries_read(layers, self.readout)
+        for piece in pieces((x, read), x.shape[1] * max(arch.heads) * max(arch.widths)):
+            found = _run_draws(flat, *piece, self.readout, arch.skip)
+            yield np.asarray(found).reshape(len(found), -1, arch.outputs), 0.0
 
 
 def queries_read(attention: Sequence[jax.Array], readout: str) -> list[jax.Array]:
@@ -157,14 +126,14 @@ def _run_draws(weights: Weights, x: jax.Array, attention: list[jax.Array], reado
 
 
 class TokenData(eqx.Module):
-    """Training data of a network with layer norm, which needs the tokens themselves."""
+    """Training data of a network with layer norm, which needs the tokens themselves; else as `PathData`."""
 
-    x: jax.Array
-    attention: tuple[jax.Array, ...]
-    labels: jax.Array
+    labels: Float[jax.Array, "output example"]
     temperature: jax.Array
     deviations: jax.Array
     structure: Architecture = eqx.field(static=True)
+    x: jax.Array
+    attention: tuple[jax.Array, ...]
     readout: str = eqx.field(static=True)
 
     def outputs(self, weights: Weights) -> jax.Array:
@@ -411,38 +380,23 @@ class _Run:
             raise fail("method", repr(self.method), "'nuts' with layer_norm=True: Gibbs needs f linear in every layer")
         y = labels_for("labels", labels, len(x), self.arch.outputs)
         plan = self._within_memory(x.shape[2], len(x), x.shape[1])
-        data = TokenData(
-            x=x,
-            attention=tuple(queries_read(attention, self.readout)),
-            labels=jnp.asarray(y).reshape(len(x), -1).T,
-            temperature=jnp.asarray(self.temperature, dtype=float),
-            deviations=jnp.asarray(self.arch.deviations),
-            structure=self.arch.replace(variances=1.0),
-            readout=self.readout,
-        )
+        prior = jnp.asarray(self.temperature), jnp.asarray(self.arch.deviations), self.arch.replace(variances=1.0)
+        read = tuple(queries_read(attention, self.readout))
+        data = TokenData(jnp.asarray(y).reshape(len(x), -1).T, *prior, x, read, self.readout)
         return self._posterior(*self._sampled(data, None, x.shape[2], self.key, plan))
 
     def _within_memory(self, token_width: int, examples: int, tokens: int | None = None) -> Plan:
         """The plan, with the memory in its progress messages; raises if the memory is over the limit."""
-        sizes = {"draws": self.plan.draws, "chains": self.plan.chains, "keep_weights": self.keep_weights}
-        memory = weight_sampling_memory(
-            self.arch,
-            token_width,
-            examples,
-            method=self.method,
-            tokens=tokens,
-            **sizes,  # type: ignore[arg-type]
-        )
+        plan, method, keep = self.plan, self.method, self.keep_weights
+        sizes: Any = {"draws": plan.draws, "chains": plan.chains, "tokens": tokens}
+        memory = weight_sampling_memory(self.arch, token_width, examples, method=method, keep_weights=keep, **sizes)
         if memory > self.memory_limit:
             wanted = f"at least {memory:.3g} bytes for this run: fewer draws, chains or kept weights need less"
             raise fail("memory_limit", f"{self.memory_limit:.3g} bytes", wanted)
-        progress = self.plan.progress
-        if progress is None:
-            return self.plan
-        return replace(
-            self.plan,
-            progress=lambda done, total, message: progress(done, total, f"{message}, up to {memory / 1e9:.2g} GB"),
-        )
+        report, size = plan.progress, f"up to {memory / 1e9:.2g} GB"
+        if report is None:
+            return plan
+        return replace(plan, progress=lambda done, total, message: report(done, total, f"{message}, {size}"))
 
     def _sampled(
         self, data: PathData | TokenData, sweep: GibbsSweep | None, width: int, key: jax.Array, plan: Plan
@@ -457,12 +411,9 @@ class _Run:
         return run_steps(sweep, observe, start, second, plan)
 
     def _posterior(self, observed: dict[str, Any], stats: SamplerStats) -> WeightPosterior:
-        arch, grams, density = self.arch, observed["order_parameter"], observed["log_density"]
-        upper = grams[..., *np.triu_indices(grams.shape[-1])]
-        watched = {"order parameter": upper, "predictor": observed["outputs"], "log density": density}
-        diagnostics = diagnose(self.method, watched, stats)
-        coefficients, weights = observed.get("coefficients"), observed.get("weights")
-        kept = {"order_parameter": (ROWS, grams), "log_density": ((), density)}
+        arch, coefficients, weights = self.arch, observed.get("coefficients"), observed.get("weights")
+        kept: dict[str, Any] = {"order_parameter": (ROWS, observed["order_parameter"])}
+        kept |= {"log_density": ((), observed["log_density"]), "predictor": ((), observed["outputs"])}
         if coefficients is not None:
             kept["coefficients"] = (("path", "feature"), coefficients)
         if weights is not None:
@@ -471,9 +422,8 @@ class _Run:
                 kept[f"values_{layer}"] = ((f"head_{layer}", f"unit_{layer + 1}", f"unit_{layer}"), value)
             axes = ("output", f"unit_{arch.layers + 1}") if arch.outputs > 1 else (f"unit_{arch.layers + 1}",)
             kept["readout"] = (axes, weights.readout)
-        tree = draws_tree(arch, kept, stats, temperature=self.temperature, method=f"weights, {self.method}")
-        given = arch, self.temperature, *mean_over_draws(grams), diagnostics, tree
-        return WeightPosterior(*given, coefficients, weights, self.readout, coefficients is None)
+        fields = fields_of_draws(arch, self.temperature, "weights", self.method, kept, stats)
+        return WeightPosterior(*fields, coefficients, weights, self.readout, coefficients is None)
 
 
 def path_data(
