@@ -301,15 +301,8 @@ def nuts_start(
     from numpyro.infer.util import ParamInfo
 
     begin = partial(nuts_kernels(potential, settings)[0], inverse_mass_matrix=covariance)
-    if known is None:
-        value = jax.value_and_grad(lambda position, others: potential(position, *others))
-        known = jax.lax.map(lambda one: value(*one), (start, further))
-
-    def state(place: Any, key: jax.Array, others: Any) -> Any:
-        return begin(place, rng_key=key, model_args=others)
-
-    # Side by side, since nothing here is large: a loop would be compiled with a step for every part of the state.
-    return jax.vmap(state)(ParamInfo(start, *known), keys, further)
+    places = start if known is None else ParamInfo(start, *known)
+    return jax.lax.map(lambda one: begin(one[0], rng_key=one[1], model_args=one[2]), (places, keys, further))
 
 
 @eqx.filter_jit
