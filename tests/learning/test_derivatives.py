@@ -161,31 +161,29 @@ def test_derivatives_of_the_correction_and_of_the_limit():
         np.testing.assert_allclose(one, other, atol=1e-6 * np.abs(other).max(), rtol=0)
 
 
-def test_vmap_is_a_loop():
+def test_vmap_is_a_loop_and_solutions_go_through_it_and_jit():
+    """A vmap inside jit is that of `solve_grid` with batches, which `test_saddle` compares with single solutions."""
     arch, features, labels = small_problem((2, 2))
     temperatures = np.array([0.05, 0.1, 0.4])
-
-    def numbers(temperature, labels):
-        solution = solve(arch, features, labels, temperature=temperature, tolerance=1e-12)
-        return solution.log_evidence, solution.order_parameter, solution.predict(features).mean, solution.converged
-
     flipped = np.stack([labels, -labels, np.roll(labels, 3)])
-    together = jax.jit(jax.vmap(numbers))(temperatures, flipped)
+
+    def solved(temperature, labels):
+        return solve(arch, features, labels, temperature=temperature, tolerance=1e-12)
+
+    together = jax.vmap(solved)(temperatures, flipped)
+    assert together.order_parameter.shape == (3, 4, 4) and together.converged.all()
+    means = jax.jit(jax.vmap(lambda solution: solution.predict(features).mean))(together)
     for index, (temperature, y) in enumerate(zip(temperatures, flipped, strict=True)):
-        for one, other in zip(together, numbers(float(temperature), y), strict=True):
+        alone = solved(float(temperature), y)
+        for one, other in (
+            (together.log_evidence, alone.log_evidence),
+            (together.order_parameter, alone.order_parameter),
+            (means, alone.predict(features).mean),
+        ):
             np.testing.assert_allclose(one[index], other, rtol=1e-12, atol=1e-12)
-
-
-def test_solutions_go_through_jit_and_vmap():
-    arch, features, labels = small_problem((2, 2))
-    solutions = jax.vmap(lambda temperature: solve(arch, features, labels, temperature=temperature))(
-        jnp.array([0.1, 0.2])
-    )
-    assert solutions.order_parameter.shape == (2, 4, 4) and solutions.converged.all()
-    alone = solve(arch, features, labels, temperature=0.2)
-    np.testing.assert_allclose(solutions.vector[1], alone.vector, atol=1e-9)
-    means = jax.jit(lambda solution, features: solution.predict(features).mean)(alone, features)
-    np.testing.assert_allclose(means, alone.predict(features).mean, rtol=1e-12)
+        np.testing.assert_allclose(together.vector[index], alone.vector, atol=1e-9)
+    compiled = jax.jit(lambda solution, features: solution.predict(features).mean)(alone, features)
+    np.testing.assert_allclose(compiled, alone.predict(features).mean, rtol=1e-12)
 
 
 def test_attention_and_scores_are_traced():

@@ -177,7 +177,7 @@ def test_wide_networks_are_the_gaussian_process(arch):
     limit = gaussian_process(wide, features, labels, temperature=0.2)
     np.testing.assert_allclose(solution.order_parameter, limit.order_parameter, atol=1e-6)
     assert solution.log_evidence == pytest.approx(limit.log_evidence, abs=1e-4)
-    weights = prior_weights(arch.replace(widths=60), 1, key=0, draws=4000)
+    weights = prior_weights(arch.replace(widths=60), 1, key=0, draws=1000)
     sampled = np.asarray(order_parameter_from_weights(arch.replace(widths=60), weights))
     np.testing.assert_allclose(sampled, limit.order_parameter, atol=0.15)
 

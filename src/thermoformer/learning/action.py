@@ -159,16 +159,24 @@ class Action(eqx.Module):
         The Hessian is Jᵀ (∂²E/∂U²) J + (∂E/∂U)·∂²U, with ∂U and ∂²U free of the data, plus the diagonal of the entropy.
         """
 
-        def entries(at: Array) -> Array:
-            factor = self.path_factor(at)
-            return packed(factor @ factor.T)
+        factor = self.path_factor(vector)
+        value, slope, curvature = energy_derivatives(self.problem, factor, self.setting.temperature)
+        # 2 ∂E/∂U as a symmetric matrix: a pair off the diagonal stands for both of its entries.
+        rows = len(factor)
+        places = np.zeros((rows, rows), int)
+        places[np.triu_indices(rows)] = np.arange(len(slope))
+        pull = slope[np.maximum(places, places.T)] * (1 + np.eye(rows))
 
-        value, slope, curvature = energy_derivatives(self.problem, self.path_factor(vector), self.setting.temperature)
-        jacobian = jax.jacfwd(entries)(vector)
-        bend = jax.jacfwd(jax.grad(lambda at: slope @ entries(at)))(vector)
+        def entries_and_gradient(at: Array) -> tuple[tuple[Array, Array], Array]:
+            """The entries of U, and the gradient of (∂E/∂U)·U at fixed ∂E/∂U: one derivative serves both."""
+            factor, pull_back = jax.vjp(self.path_factor, at)
+            gradient = pull_back(pull @ factor)[0]
+            return (packed(factor @ factor.T), gradient), gradient
+
+        (jacobian, bend), gradient = jax.jacfwd(entries_and_gradient, has_aux=True)(vector)
         entropy, entropy_slope, entropy_curvature = self.entropy_derivatives(vector)
         hessian = jacobian.T @ curvature @ jacobian + bend + jnp.diag(entropy_curvature)
-        return value + entropy, jacobian.T @ slope + entropy_slope, hessian
+        return value + entropy, gradient + entropy_slope, hessian
 
     @jax.jit
     def hessian(self, vector: Array) -> Float[Array, "parameter parameter"]:
@@ -345,21 +353,21 @@ def newton(
         function: a vector → value, gradient and Hessian; each step costs one call.
     """
 
-    def derivatives(vector: Array) -> tuple[Array, Array, Array, Array]:
+    def derivatives(vector: Array) -> tuple[Array, Array, Array, Array, Array]:
         value, gradient, hessian = function(vector)
         # A failed Cholesky factor gives NaN everywhere, which eigh may not survive.
         usable = jnp.isfinite(value) & jnp.isfinite(hessian).all()
         curvatures, directions = jnp.linalg.eigh(jnp.where(usable, hessian, jnp.eye(len(vector))))
-        return jnp.where(usable, value, jnp.inf), gradient, curvatures, directions
+        return jnp.where(usable, value, jnp.inf), gradient, hessian, curvatures, directions
 
     def proceed(state: tuple) -> Array:
-        _, (_, gradient, _, _), _, _, radius, evaluations, stalls = state
+        _, (_, gradient, *_), _, _, _, radius, evaluations, stalls = state
         unfinished = jnp.abs(gradient).max() > tolerance
         return (evaluations == 0) | (unfinished & (evaluations < max_steps) & (stalls < STALLS) & (radius > 1e-14))
 
     def advance(state: tuple) -> tuple:
         # The state carries the next trial move, so that the derivatives stand, and are compiled, only once.
-        vector, best, move, predicted, radius, evaluations, stalls = state
+        vector, best, move, predicted, _, radius, evaluations, stalls = state
         found = derivatives(vector + move)
         first = evaluations == 0
         gain, length = best[0] - found[0], jnp.linalg.norm(move)
@@ -377,36 +385,36 @@ def newton(
         radius = jnp.where(first, radius, jnp.where(shorter, 0.25 * length, jnp.where(level, radius, grown)))
         vector = jnp.where(accept, vector + move, vector)
         best = jax.tree.map(lambda new, old: jnp.where(accept, new, old), found, best)
-        _, gradient, curvatures, directions = best
-        move, predicted = trust_region_move(gradient, curvatures, directions, radius)
-        return vector, best, move, predicted, radius, evaluations + 1, stalls
+        _, gradient, _, curvatures, directions = best
+        move, predicted, remaining = trust_region_move(gradient, curvatures, directions, radius)
+        return vector, best, move, predicted, remaining, radius, evaluations + 1, stalls
 
-    zero, count = jnp.zeros_like(start), len(start)
-    blank = (jnp.asarray(jnp.inf), zero + jnp.inf, zero, jnp.zeros((count, count)))
-    first = (start, blank, zero, jnp.zeros(()), jnp.asarray(FIRST_RADIUS), jnp.asarray(0), jnp.asarray(0))
-    vector, best, _, _, _, evaluations, _ = jax.lax.while_loop(proceed, advance, first)
-    value, gradient, curvatures, directions = best
+    zero, none, count = jnp.zeros_like(start), jnp.zeros(()), len(start)
+    blank = (jnp.asarray(jnp.inf), zero + jnp.inf, jnp.zeros((count, count)), zero, jnp.zeros((count, count)))
+    first = (start, blank, zero, none, none, jnp.asarray(FIRST_RADIUS), jnp.asarray(0), jnp.asarray(0))
+    vector, best, _, _, remaining, _, evaluations, _ = jax.lax.while_loop(proceed, advance, first)
+    value, gradient, hessian, curvatures, _ = best
     norm = jnp.where(jnp.isfinite(value), jnp.abs(gradient).max(), jnp.nan)
-    _, remaining = trust_region_move(gradient, curvatures, directions, jnp.asarray(jnp.inf))
-    hessian = (directions * curvatures[None, :]) @ directions.T
     return Minimum(vector, norm, curvatures[0], evaluations, remaining, value, gradient, hessian)
 
 
-def trust_region_move(gradient: Array, curvatures: Array, directions: Array, radius: Array) -> tuple[Array, Array]:
-    """The step −(H + λI)⁻¹g that a quadratic model takes within the radius, and the gain it predicts.
+def trust_region_move(gradient: Array, curvatures: Array, directions: Array, radius: Array) -> tuple[Array, ...]:
+    """The step −(H + λI)⁻¹g that a quadratic model takes within the radius, its gain, and the gain of a free step.
 
     λ is the smallest on a geometric grid that keeps the step within the radius: all candidates at once is one small
     matrix, where root-finding would be a loop of tiny operations.
     """
     slope = directions.T @ gradient
     largest = jnp.abs(curvatures).max()
-    shift = jnp.maximum(0, -curvatures[0]) + largest * jnp.concatenate([jnp.zeros(1), DAMPINGS])
+    shift = jnp.maximum(0, -curvatures[0]) + largest * np.concatenate([[0.0], DAMPINGS])
     denominator = jnp.maximum(curvatures[:, None] + shift[None, :], 1e-14 * largest)
     moves = -slope[:, None] / denominator
     fits = jnp.sum(moves**2, axis=0) <= radius**2
     chosen = moves[:, jnp.argmax(fits.at[-1].set(True))]
     chosen = chosen * jnp.minimum(1, radius / jnp.linalg.norm(chosen))
-    return directions @ chosen, -(slope @ chosen + 0.5 * curvatures @ chosen**2)
+    steps = jnp.stack([chosen, moves[:, 0]])
+    gains = -(steps @ slope + 0.5 * steps**2 @ curvatures)
+    return directions @ chosen, gains[0], gains[1]
 
 
 def limited_memory(

@@ -329,18 +329,20 @@ def _with_fallback(solution: Solution, tolerance: float, max_steps: int) -> Solu
     return solution_at(arch, problem, solution.temperature, found, "limited-memory, then newton", tolerance)
 
 
-@partial(jax.jit, static_argnames=("method",))
 def _found(action: Action, start: Any, memory: Any, tolerance: Any, max_steps: Any, method: str) -> tuple:
-    """Where a search ends, and v, F_1, all U, S, S − E and ln p(y) there; v moves with the action."""
+    """Where a search ends, and v, F_1, all U, S, S − E and ln p(y) there; v moves with the action.
+
+    Two programs: others take the search alone, and the limit of infinite width the values alone.
+    """
     minimum = action.minimise(start, tolerance, max_steps, method, memory)
-    vector = stationary(action, minimum.vector)
-    return minimum, _values(action, vector, stationary_value(action, vector))
+    # A minimum has no motion unless what it depends on is traced.
+    vector = stationary(action, minimum.vector) if traced(action) else minimum.vector
+    return minimum, _values(action, vector)
 
 
 @jax.jit
-def _values(action: Action, vector: Any, total: Any = None) -> tuple:
-    total = action(vector) if total is None else total
-    factors = action.factors(vector)
+def _values(action: Action, vector: Any) -> tuple:
+    total, factors = stationary_value(action, vector), action.factors(vector)
     grams = tuple(factor @ factor.T for factor in factors)
     return vector, factors[0], grams, total, action.entropy(vector), action.log_evidence(total)
 
