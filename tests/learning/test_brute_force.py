@@ -13,14 +13,13 @@ from problems import attention_problem
 
 from thermoformer.learning import Architecture, PathFeatures, sample_order_parameters, sample_weights
 
-# Every feature of a network stands in some case, with both samplers where it matters to them: 1 to 3 layers, several
-# heads, unequal widths and variances, several outputs, skips with and without several heads or outputs, and fewer units
-# than paths. No case differs from the others by one feature alone, since each compiles two samplers.
 CASES = {
     "one head, two wide": (Architecture((1,), 2), "nuts"),
+    "three heads, unequal widths": (Architecture((3,), (4, 12), (1.0, 0.7, 1.5)), "gibbs"),
     "two layers": (Architecture((2, 2), 8), "nuts"),
+    "two layers, skips": (Architecture((2, 1), 6, skip=True), "nuts"),
     "three layers, unequal widths": (Architecture((1, 2, 1), (5, 3, 4, 6)), "gibbs"),
-    "three outputs, unequal widths": (Architecture((2,), (6, 5), (1.0, 0.7, 1.5), outputs=3), "gibbs"),
+    "three outputs": (Architecture((2,), (6, 5), (1.0, 0.7, 1.5), outputs=3), "gibbs"),
     "two outputs, skips": (Architecture((1, 1), 8, outputs=2, skip=True), "nuts"),
     "three layers, skips, narrower than paths": (Architecture((1, 1, 2), 4, skip=True), "gibbs"),
 }

@@ -64,16 +64,16 @@ def scores(posterior, problem, truth: dict[str, np.ndarray]) -> np.ndarray:
     )
 
 
-# Rank one with two modes, two layers with a rank between one and full, and skips with several outputs. Skips with one
-# output are in the test after this one. Each case compiles three programs.
 @pytest.mark.parametrize(
     "problem",
     [
         sign_modes(),
+        random_problem(Architecture((3,), 1)),
         random_problem(Architecture((2, 2), 3)),
+        random_problem(Architecture((2,), 2, skip=True)),
         random_problem(Architecture((1,), 1, skip=True, outputs=2)),
     ],
-    ids=["sign modes", "4 paths, N = 3", "skip and two outputs, N = 1"],
+    ids=["sign modes", "3 paths, N = 1", "4 paths, N = 3", "skip, N = 2", "skip and two outputs, N = 1"],
 )
 def test_tempered_chains_against_importance_sampling(problem):
     arch, xi, labels = problem
