@@ -190,11 +190,15 @@ class Action(eqx.Module):
         return jax.jvp(jax.grad(self.reachable), (vector,), (direction,))[1]
 
     @property
+    def hessian_operations(self) -> float:
+        """Operations for the exact Hessian, see `hessian_operations`; infinite without stored pairs."""
+        pairs = self.problem.pairs
+        return math.inf if pairs is None else hessian_operations(pairs.shape[0], pairs.shape[1], self.layout)
+
+    @property
     def method(self) -> str:
         """The minimiser to begin with: "newton" where its exact Hessian is worth the cost, else "limited-memory"."""
-        pairs = self.problem.pairs
-        cheap = pairs is not None and hessian_operations(len(pairs), pairs.shape[1], self.layout) <= NEWTON_OPERATIONS
-        return "newton" if cheap else "limited-memory"
+        return "newton" if self.hessian_operations <= NEWTON_OPERATIONS else "limited-memory"
 
     @partial(jax.jit, static_argnames=("method",))
     def minimise(self, start: Any, tolerance: Any, max_steps: Any, method: str, memory: Any = None) -> Minimum:
