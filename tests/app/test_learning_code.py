@@ -117,7 +117,7 @@ def test_code_of_a_users_own_file(name, content, paths, tmp_path, monkeypatch):
     (tmp_path / name).write_bytes(content)
     view = LearningView(LearningChoice(width=20, temperature=0.1, seed=5), Address())
     values = view.controls.value | {"file": [SimpleNamespace(name=name, contents=content)]}
-    _, shown = list(view.answer(values))
+    *_, shown = view.answer(values)
     assert view.work is not None and view.work.picture is not None, shown.text
     *_, page = view.figures()
     made = run(view.code, view.work.picture, 1e-9)

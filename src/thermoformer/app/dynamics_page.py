@@ -71,7 +71,7 @@ class DynamicsView(View):
         super().__init__(address, say_waits)
         self.controls = controls(choice)
         ends = {"lowest": "from", "highest": "to"}
-        self.span = mo.ui.dictionary(
+        self.span: Any = mo.ui.dictionary(
             {
                 name: mo.ui.number(0.0, HIGHEST_BETA, 0.01, value=value, label=label)
                 for (name, label), value in zip(ends.items(), choice.between, strict=True)
@@ -254,7 +254,7 @@ def chosen(values: dict[str, Any], between: tuple[float, ...], beta: float) -> D
         between: the range of β.
         beta: of its slider.
     """
-    given = {name: value for name, value in values.items() if name not in ("file", "refine", "longer")}
+    given: dict[str, Any] = {name: value for name, value in values.items() if name not in ("file", "refine", "longer")}
     if given["features"] != "table":
         given["table"] = ""
     elif values["file"]:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -223,7 +224,7 @@ class Judgement(Work):
         model, state, changes = model_of(self.choice), start_of(self.choice), ()
         # By size, not by the clock: an orbit that is cut elsewhere rounds otherwise, and chaos would not repeat.
         piece = max(int(WAIT_SLICE * min(1.0, USUAL_WORK / work_of(model))), 1)
-        averages = {"steps": VERDICT_STEPS, "longest_period": VERDICT_PERIOD, "k": exponents_of(model)}
+        averages: dict[str, Any] = {"steps": VERDICT_STEPS, "longest_period": VERDICT_PERIOD, "k": exponents_of(model)}
         wait = VERDICT_STEPS
         while True:
             while wait:

@@ -19,8 +19,7 @@ FEATURE_SETS, ROLES, CONTEXTS = ("paper", "random", "table"), ("o", "v", "q", "k
 MOST_FEATURES, MOST_COLUMNS, MOST_POSITIONAL_BITS, MOST_HEADS, LONGEST_TABLE = 6, 64, 4, 4, 20_000
 HIGHEST_BETA = 20.0
 POSITIONAL_COLUMNS = 2
-# Steps before the orbit that is kept, those kept, those that the quick look at exponents averages over, and how far it
-# looks for a return. Together they take a third of what a slider may.
+# Steps before the orbit that is kept, those kept, those that the quick look averages over, and its longest period.
 TRANSIENT, KEPT, QUICK_STEPS, LONGEST_PERIOD, SEGMENT = 20_000, 4_096, 16_000, 1_024, 1_024
 # A series that moves by no more than rounding has no frequency.
 STILL = 1e-12
@@ -89,7 +88,7 @@ class DynamicsChoice:
     def nearest(cls, **fields: Any) -> Self:
         """The choice with these fields, its components brought into range, and ε = 0 for features without positions.
 
-        A reader who turns to features with fewer components asked for nothing impossible.
+        So a reader can choose features with fewer components.
 
         Example:
             >>> DynamicsChoice.nearest(features="random", feature_count=2, component=3).component
@@ -124,7 +123,7 @@ class DynamicsPicture:
         choice: what was chosen.
         values: [step, component], the magnetisation after the transient.
         frequencies, power: [frequency], the spectrum of the chosen component, in cycles per step.
-        peak: the frequency with most power; nan where the component does not move.
+        peak: the frequency with most power; NaN if the component does not move.
         verdict: the quick look at regime and exponents.
     """
 
@@ -293,7 +292,7 @@ def _computed(choice: DynamicsChoice) -> tuple[Orbit, Regime]:
     model, start = model_of(choice), start_of(choice)
     with dynamics_lock:
         path = orbit(model, start, steps=KEPT, transient=TRANSIENT)
-    # Others may take a turn in between.
+    # Other sessions may compute in between.
     with dynamics_lock:
         verdict = regime(
             model,

@@ -52,21 +52,21 @@ def _(mo, page, view, waits):
 @app.cell
 def _(clicks, dynamics, span):
     # Only clicks and the range move this slider from outside: one that followed its own value would stutter.
-    clicks(), span.value
+    _moved_by = clicks(), span.value
     beta = dynamics.beta_slider()
     return (beta,)
 
 
 @app.cell
 def _(beta, dynamics, dynamics_controls, learning, learning_controls, mo, span, view):
-    learning_controls, dynamics_controls, span
+    _moved_by = learning_controls.value, dynamics_controls.value, span.value
     mo.sidebar(learning.panel() if view.value == "Learning" else dynamics.panel(beta), width="20rem")
     return
 
 
 @app.cell
 def _(clock, learning, learning_controls, mo, view):
-    clock
+    _moved_by = clock
     learning_shown = view.value == "Learning"
     for _part in learning.answer(learning_controls.value) if learning_shown else ():
         mo.output.replace(_part)
@@ -82,7 +82,7 @@ def _(learning, learning_shown, mo):
 
 @app.cell
 def _(beta, dynamics, dynamics_controls, mo, span, view):
-    span
+    _moved_by = span
     dynamics_shown = view.value == "Dynamics"
     dynamics.beta = beta.value
     for _part in dynamics.answer(dynamics_controls.value) if dynamics_shown else ():

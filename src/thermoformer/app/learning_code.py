@@ -52,7 +52,7 @@ def code_of_file(name: str, upload: Upload, *, width: int, temperature: float, s
         >>> upload = upload_of("mine.csv", b"label,a\\n1,2\\n-1,3\\n1,4\\n-1,5\\n")
         >>> lines = code_of_file("mine.csv", upload, width=10, temperature=0.1, seed=0).splitlines()
         >>> next(line for line in lines if line.startswith("table"))
-        'table = pd.read_csv("mine.csv", encoding="utf-8-sig", float_precision="round_trip").to_numpy(float)'
+        'table = pd.read_csv("mine.csv", encoding="utf-8-sig").to_numpy(float)'
     """
     known, train = json.dumps(Path(name).name, ensure_ascii=False), round(len(upload.labels) / 2)
     if upload.columns is None:
@@ -97,7 +97,7 @@ _CSV = """\
 import pandas as pd
 from thermoformer.learning import PathFeatures
 
-table = pd.read_csv({name}, encoding="utf-8-sig", float_precision="round_trip").to_numpy(float)
+table = pd.read_csv({name}, encoding="utf-8-sig").to_numpy(float)
 columns = {columns}  # of each path
 features = PathFeatures.from_attentioned_inputs(np.stack([table[:, path] for path in columns], axis=1))
 labels = table[:, {label}]

@@ -35,7 +35,7 @@ from .view import View, menu, seed, upload
 
 NONE = "–"
 KINDS = (NONE, "good", "uniform", "random")
-# Seconds that a page works on an answer before it shows a bar and lets others have their turn.
+# Seconds that a page works on an answer before it shows a bar and other sessions go on.
 SLICE = 0.4
 
 _CURVE = {"accuracy": (drawings.accuracy_drawing, tables.accuracy_table)}
@@ -129,7 +129,7 @@ class LearningView(View):
             parts.append(problem("stopped; any change of the controls begins anew"))
         # The curve has a moment to come by itself before a bar says that it does not.
         elif picture is None or (self.waits and not work.done and not self.stopped):
-            # Kept, or nobody would be there to be told of a click.
+            # A reference keeps the button alive, so that a click is heard.
             self._button = mo.ui.button(label="stop", on_click=lambda _: self.stop())
             parts.append(row([progress("solving", work.fraction, "solving width by width"), self._button]))
         return mo.vstack(parts)
@@ -151,7 +151,7 @@ class LearningView(View):
         if self._drawn is not work:
             self._drawn = work
             self._draw(work.picture, _SOLUTION)
-            # Better the last curve for a moment longer than none, and then one on another scale.
+            # Until the new curve is known, the last one stays.
             if not self.cards["accuracy"].shown:
                 self._draw(work.picture, _CURVE)
             if not work.done:
@@ -209,8 +209,9 @@ def controls(choice: LearningChoice) -> Any:
 def chosen(values: dict[str, Any]) -> LearningChoice:
     """The choice that values of the controls make; what is wrong with them is a ValueError with a sentence."""
     layers = [[kind for kind in layer if kind != NONE] for layer in values["layers"]]
-    named = tuple("+".join(layer) for layer in layers if layer)
-    return LearningChoice(**{name: value for name, value in values.items() if name != "file"} | {"layers": named})
+    given: dict[str, Any] = {name: value for name, value in values.items() if name != "file"}
+    given["layers"] = tuple("+".join(layer) for layer in layers if layer)
+    return LearningChoice(**given)
 
 
 def numbers_of(picture: LearningPicture) -> list[tuple[str, str]]:

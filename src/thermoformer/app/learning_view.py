@@ -124,11 +124,11 @@ class LearningChoice:
 
 
 class Curve(NamedTuple):
-    """Test accuracy against width, as fields of `LearningPicture`."""
+    """Test accuracy against width, as fields of `LearningPicture`; empty by default."""
 
-    widths: np.ndarray
-    accuracies: np.ndarray
-    curve_converged: np.ndarray
+    widths: np.ndarray = np.zeros(0, int)
+    accuracies: np.ndarray = np.zeros(0)
+    curve_converged: np.ndarray = np.zeros(0, bool)
 
 
 class Limit(NamedTuple):
@@ -305,7 +305,7 @@ class LearningWork(Work):
         left = [] if curve else list(widths_for(data.train.paths, len(data.labels)))
         parts = 1 + len(left)
         solution = yield from self._minimum(limit.solution, self.width, TOLERANCE)
-        self.picture = _picture(data, limit, solution, curve or Curve(*np.zeros((3, 0))))
+        picture = self.picture = _picture(data, limit, solution, curve or Curve())
         points: list[tuple[int, float, bool]] = []
         start = limit.solution
         while left:
@@ -316,7 +316,7 @@ class LearningWork(Work):
             accuracy = _accuracy(solution, data.test, data.test_labels)
             points.insert(0, (solution.architecture.widths[0], accuracy, solution.converged))
             curve = Curve(*map(np.array, zip(*points, strict=True)))
-            self.picture = replace(self.picture, **curve._asdict())
+            self.picture = replace(picture, **curve._asdict())
         if curve is not None:
             data.curves[temperature] = curve
 

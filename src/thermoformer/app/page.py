@@ -77,15 +77,15 @@ def opening(address: Mapping[str, Any]) -> Opening:
         >>> found.view, found.choices["Dynamics"].beta, found.problems
         ('Dynamics', 1.28, ("width: got 'wide'; expected a whole number; 10 is taken",))
     """
-    choices, problems = {}, []
-    for view, default in VIEWS.items():
-        given = {name.removeprefix(_prefix(view)): address[name] for name in _names(address, view)}
-        choices[view], found = from_link(default(), given)
+    view, problems = address.get("view", "Learning"), []
+    if view not in tuple(VIEWS):  # an address may name several
+        problems.append(f"view: got {str(view)[:20]!r}; expected Learning or Dynamics; Learning is taken")
+        view = "Learning"
+    choices = {}
+    for name, choice in VIEWS.items():
+        given = {one.removeprefix(_prefix(name)): address[one] for one in address if one.startswith(_prefix(name))}
+        choices[name], found = from_link(choice(), given)
         problems += found
-    view, first = address.get("view", "Learning"), "Learning"
-    if view not in VIEWS:
-        problems.append(f"view: got {str(view)[:20]!r}; expected Learning or Dynamics; {first} is taken")
-        view = first
     return Opening(view, choices, tuple(problems))
 
 
@@ -98,9 +98,8 @@ def write_link(address: Any, view: str, choice: Any) -> None:
         choice: what is shown.
     """
     wanted = {_prefix(view) + name: text for name, text in to_link(choice).items()} | {"view": view}
-    for name in _names(address, view):
-        if name not in wanted:
-            address.remove(name)
+    for name in [name for name in address if name.startswith(_prefix(view)) and name not in wanted]:
+        address.remove(name)
     for name, text in wanted.items():
         if address.get(name) != text:
             address.set(name, text)
@@ -111,10 +110,6 @@ def _prefix(view: str) -> str:
     return f"{view.lower()}."
 
 
-def _names(address: Mapping[str, Any], view: str) -> list[str]:
-    return [name for name in address if name.startswith(_prefix(view))]
-
-
 def heading(view: Any, problems: Iterable[str]) -> mo.Html:
     """The title, the switch between views, and what was wrong with the address."""
     title = '<p class="tf-title">thermoformer</p><p class="tf-line">The statistical mechanics of attention, live.</p>'
@@ -122,7 +117,7 @@ def heading(view: Any, problems: Iterable[str]) -> mo.Html:
 
 
 def row(elements: Iterable[Any], name: str = "") -> mo.Html:
-    """Elements next to each other, under a name; no higher than they are, wherever it stands."""
+    """Elements next to each other, under a name."""
     above = f"<span>{html.escape(name)}</span>" if name else ""
     beside = "".join(mo.as_html(element).text for element in elements)
     return mo.Html(f'<div class="tf-row">{above}{beside}</div>')
@@ -142,7 +137,7 @@ def slider(label: str, steps: Iterable[float], value: float) -> Any:
 
 
 def problem(sentences: str | Iterable[str]) -> mo.Html:
-    """Sentences about what could not be done, where a screen reader says them too."""
+    """Sentences about what could not be done; screen readers say them too."""
     some = [sentences] if isinstance(sentences, str) else list(sentences)
     return mo.Html("".join(f'<div class="tf-problem" role="alert">{html.escape(one)}</div>' for one in some))
 
@@ -173,12 +168,12 @@ def compiling() -> mo.Html:
 
 
 def unseen(element: Any) -> mo.Html:
-    """An element that does its work without being seen."""
+    """An element that works without being seen."""
     return mo.Html(f'<div class="tf-unseen">{"" if element is None else mo.as_html(element).text}</div>')
 
 
 def nothing() -> mo.Html:
-    """What stands for something absent: where one of two parts went, a browser would make the other anew."""
+    """An empty element: if one of two parts went, a browser would rebuild the other."""
     return mo.Html("<div></div>")
 
 
@@ -252,7 +247,7 @@ def csv_of(columns: Mapping[str, np.ndarray]) -> bytes:
 
 
 def code(lines: str) -> mo.Html:
-    """The lines behind a picture, to be opened by who wants them."""
+    """The lines behind a picture, folded."""
     said = '<summary role="button">Show me the code</summary>'
     coloured = "\n".join(map(_highlighted, lines.strip().split("\n")))
     shown = f'<div class="codehilite"><pre><code>{coloured}</code></pre></div>'

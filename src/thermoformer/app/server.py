@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import os
 import re
 import secrets
 import socket
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 NOTEBOOK = Path(__file__).with_name("explorer.py")
-# A closed page is forgotten after so many seconds; a reload begins anew from its link.
+# Seconds after which a closed page is forgotten; a reload begins anew from its link.
 FORGOTTEN = 10
 LOOPBACK = "127.0.0.1"
 USUAL_PORT = 80
@@ -82,7 +83,7 @@ class Place:
         return f"http://{shown}:{port}/" + (f"?access_token={self.token}" if self.token else "")
 
     def hosts(self, port: int) -> list[str] | None:
-        """What the header Host may say; anything where a network listens, as its names are not known here."""
+        """What the header Host may say; None for anything, as the names of this machine in a network are not known."""
         if not self.local:
             return None
         names = list(dict.fromkeys((LOOPBACK, "localhost", "[::1]", _bracketed(self.host))))
@@ -91,7 +92,7 @@ class Place:
 
 
 def place_for(host: str, port: int, token: str | None = None) -> Place:
-    """A place with a token that nobody guesses, where it needs one and none was given.
+    """A place, with a random token if it needs one and none was given.
 
     Example:
         >>> place_for("127.0.0.1", 8000).token, len(place_for("0.0.0.0", 8000).token)
@@ -108,7 +109,7 @@ def explore(place: Place | None = None, *, browser: bool = True, started: Callab
     """Serves the explorer until Ctrl-C.
 
     Arguments:
-        place: where it listens; a free port of this machine where absent.
+        place: where it listens; default: a free port of this machine.
         browser: whether to open the page.
         started: called with the link once the page can be opened.
 
@@ -121,12 +122,13 @@ def explore(place: Place | None = None, *, browser: bool = True, started: Callab
     try:
         import uvicorn
         from threadpoolctl import threadpool_limits
+
+        from .connections import Connection
+        from .guard import Guard
+
+        pages = _application()
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(_MISSING) from error
-    pages = _application()
-    from .connections import Connection
-    from .guard import Guard
-
     listening = _listening(place)
     port = listening.getsockname()[1]
     config = uvicorn.Config(
@@ -161,26 +163,19 @@ def _bracketed(host: str) -> str:
 
 def _listening(place: Place) -> socket.socket:
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((place.host, place.port))
+        return socket.create_server((place.host, place.port), family=family)
     except OSError as error:
-        listening.close()
-        raise fail(
-            "port", f"{place.port} of {place.host} ({error.strerror})", "one that is free and allowed"
-        ) from error
-    return listening
+        got = f"{place.port} of {place.host} ({os.strerror(error.errno or 0)})"
+        raise fail("port", got, "one that is free and allowed") from error
 
 
 def _application() -> ASGIApp:
-    try:
-        import marimo
+    import marimo
 
-        # Here and now: two pages that opened at once would import them in two threads, each a part of them.
-        from . import dynamics_page, learning_page  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(_MISSING) from error
+    # Here and now: two pages that opened at once would import them in two threads, each a part of them.
+    from . import dynamics_page, learning_page  # noqa: F401
+
     # The code of the page stays here: the page itself shows the lines that matter. The guard asks for the token.
     pages = marimo.create_asgi_app(quiet=True, include_code=False, session_ttl=FORGOTTEN)
     built: Any = pages.with_app(path="/", root=str(NOTEBOOK)).build()

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._files import read_npz
 from .._validation import fail
-from ..arrays import Arrays, arrays_in
+from ..arrays import arrays_in
 from .learning_view import check_sizes
 
 LARGEST_FILE = 8 * 2**20
@@ -57,7 +57,12 @@ def upload_of(name: str, content: bytes) -> Upload:
         ([[1.0, 2.0], [3.0, 4.0]], [1.0, -1.0], (2,), (0, [[1, 2], [3, 4]]))
     """
     if _ending(name, content) == ".npz":
-        found = _archive(content)
+        arrays = {name: array for name, array in _unpacked(content).items() if "_test" not in name}
+        # Paths are products of heads: a small file may ask for more of them than any machine can hold.
+        layers = [array for name, array in arrays.items() if name.startswith("attention_") and array.ndim == 4]
+        if layers and (x := arrays.get("x")) is not None and x.ndim == 3:
+            check_sizes(len(x), math.prod(layer.shape[1] for layer in layers), x.shape[2])
+        found = arrays_in(arrays)
         xi = np.asarray(found.features.values)
         check_sizes(*xi.shape)
         return Upload(xi, found.labels, found.heads or (xi.shape[1],))
@@ -106,15 +111,6 @@ def _ending(name: str, content: bytes) -> str:
     if ending not in (".npz", ".csv"):
         raise fail("file", f"the ending {ending or 'none'!r}", ".npz or .csv")
     return ending
-
-
-def _archive(content: bytes) -> Arrays:
-    found = {name: array for name, array in _unpacked(content).items() if "_test" not in name}
-    # Paths are products of heads: a small file may ask for more of them than any machine can hold.
-    layers = [array for name, array in found.items() if name.startswith("attention_") and array.ndim == 4]
-    if layers and (x := found.get("x")) is not None and x.ndim == 3:
-        check_sizes(len(x), math.prod(layer.shape[1] for layer in layers), x.shape[2])
-    return arrays_in(found)
 
 
 def _unpacked(content: bytes) -> dict[str, np.ndarray]:
