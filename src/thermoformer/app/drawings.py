@@ -94,7 +94,7 @@ def drawing(
         top = bottom + _BETWEEN
     title = html.escape(shown[0].about)
     look = f'font-family="{html.escape(FONT)}" font-size="12" fill="{INK}" role="img" aria-label="{title}"'
-    place = f'style="max-height:{height}px" viewBox="0 0 {width} {height}"'
+    place = f'style="max-width:{width}px" viewBox="0 0 {width} {height}"'
     return f'<svg class="tf-drawing" xmlns="{_SVG}" {place} {look}><title>{title}</title>{"".join(parts)}</svg>'
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ..figures.alignment import overlap_display
 from ..figures.display import Axis, Curve
 from ..figures.matrices import kernel_display, order_parameter_display
@@ -34,7 +36,7 @@ def accuracy_drawing(picture: LearningPicture) -> str:
     widths, percent = table["width"], 100 * table["accuracy"]
     levels = {f"Gaussian process, {limit:.1f} %": limit}
     shown = width_display(widths, {"theory": percent}, levels=levels, marked=picture.width)
-    lost = ~table["converged"]
+    lost = np.logical_not(table["converged"])
     open_points = Curve(widths[lost], percent[lost], PALETTE["blue"], line=0, marker="o", hollow=True, order=2)
     notes = [f"N = {width}: not converged" for width in widths[lost]]
     low, high = min(*percent, limit), max(*percent, limit)

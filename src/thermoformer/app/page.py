@@ -36,11 +36,12 @@ STYLE = """<style>
 .tf-row { display: flex; flex-wrap: wrap; gap: 0.3rem; align-items: center; }
 .tf-row > span { flex: 0 0 100%; color: #444; }
 .tf-cards { display: grid; gap: 0.5rem; grid-template-columns: repeat(auto-fit, minmax(min(17rem, 100%), 1fr)); }
-.tf-card { position: relative; min-width: 0; display: flex; flex-direction: column; justify-content: flex-end; }
+.tf-card { min-width: 0; display: flex; flex-direction: column; justify-content: flex-end; }
 .tf-drawing { width: 100%; height: auto; margin: auto; flex: none; }
-.tf-picker { position: absolute; top: 0; bottom: 2rem; overflow: hidden; opacity: 0; display: grid; }
-/* marimo's slider is one line high. */
-.tf-picker marimo-slider { align-self: center; transform: scaleY(40); }
+.tf-under { position: relative; width: 100%; max-width: 1100px; margin: auto; }
+.tf-picker { position: absolute; top: 0; bottom: 0; overflow: hidden; opacity: 0; display: grid; }
+/* marimo's slider is a line of some pixels: stretched, it is as high as the drawing. */
+.tf-picker > div { align-self: center; transform: scaleY(80); }
 .tf-saved { display: flex; justify-content: flex-end; gap: 0.3rem; }
 .tf-code { border-bottom: 1px solid #E3E3E3; padding: 0.4rem 0; }
 .tf-code > summary { color: #666; cursor: pointer; }
@@ -211,7 +212,8 @@ class Card:
 
     def html(self, over: str = "") -> mo.Html:
         """The card as it was shown last."""
-        return mo.Html(f'<div class="tf-card">{self.shown}{over}<div class="tf-saved">{self._saved[1]}</div></div>')
+        shown = f'<div class="tf-under">{self.shown}{over}</div>' if over else self.shown
+        return mo.Html(f'<div class="tf-card">{shown}<div class="tf-saved">{self._saved[1]}</div></div>')
 
     def file(self) -> bytes:
         """The drawing as a file of its own."""
@@ -226,7 +228,7 @@ def picker(element: Any, sides: tuple[float, float]) -> str:
         sides: where it begins and ends, as shares of the width of the drawing.
     """
     place = f"left:{100 * sides[0]:.3f}%;right:{100 * (1 - sides[1]):.3f}%"
-    return f'<div class="tf-picker" style="{place}">{element.text}</div>'
+    return f'<div class="tf-picker" style="{place}"><div>{element.text}</div></div>'
 
 
 def cards(shown: Iterable[mo.Html]) -> mo.Html:
