@@ -274,6 +274,8 @@ def test_the_slider_of_beta_moves_for_clicks_alone():
     assert view.beta_slider().value == 1.7 and clicks == []
     view.click(1.234565)
     assert view.beta_slider().value == 1.234565 and clicks == [1.234565]
+    view.click(0.9)
+    assert clicks[-1] == min(view.betas), "beside the axis"
 
 
 def test_work_that_takes_long_shows_how_far_it_is_and_can_be_stopped(monkeypatch):

@@ -35,6 +35,8 @@ FEATURES = {"the paper's": "paper", "random": "random", "my own table": "table"}
 ROLES = {"m_o, output": "o", "m_v, value": "v", "m_q, query": "q", "m_k, key": "k"}
 # Seconds after the last move of a slider in which the diagram waits, so that sliders answer at once.
 PAUSE = 0.8
+# Steps of the slider over the diagram on the left of its axis.
+BESIDE = 20
 
 EXAMPLE_TABLE = """o +-+|+-
 v ++-|-+
@@ -99,7 +101,7 @@ class DynamicsView(View):
 
     def click(self, beta: float) -> None:
         """Goes to a β of the diagram."""
-        self.beta = beta
+        self.beta = max(beta, self.betas[0])
         self._clicked()
 
     def panel(self, beta: Any = None) -> mo.Html:
@@ -205,14 +207,17 @@ class DynamicsView(View):
         wanted = stepper, stepper.level, choice
         if self._sent is None or self._sent[0] != wanted:
             found, betas = stepper.picture, self.betas
-            # It tells of a click only if that is somewhere else, so that it stands at the β that is shown.
-            nearest = betas[int(np.argmin(np.abs(np.array(betas) - choice.beta)))]
+            # The slider takes clicks in the diagram. A click on its own handle moves nothing, so that the handle waits
+            # on the left of the axis, at a value that stands for the lowest β.
+            beside = [betas[0] - number * (betas[1] - betas[0]) for number in range(BESIDE, 0, -1)]
+            left, right = drawings.DIAGRAM_ENDS
+            sides = left - (right - left) * BESIDE / (len(betas) - 1), right
             # Kept, or nobody would be told of a click.
-            self._pick = mo.ui.slider(steps=betas, value=nearest, full_width=True, on_change=self.click)
+            self._pick = mo.ui.slider(steps=[*beside, *betas], value=beside[0], full_width=True, on_change=self.click)
             figure = self.cards["orbit-diagram"].draw(
                 drawings.diagram_drawing(found, choice),
                 lambda: tables.diagram_table(found),
-                picker(self._pick, drawings.DIAGRAM_ENDS),
+                picker(self._pick, sides),
             )
             lines = code(diagram_code_of(stepper, beta=choice.beta)) if stepper.level else nothing()
             self._sent = wanted, [figure, lines]
