@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -20,8 +21,8 @@ from .dynamics_view import TRANSIENT, DynamicsChoice, DynamicsPicture
 DRAWN_POINTS = 2000
 # Shares of the points at the ends of the colours of a diagram: the same while it refines.
 DENSITY_ENDS = (10**-3.3, 10**-0.5)
-SIZE = {"width": 330, "height": 320}
-DIAGRAM_SIZE = {"width": 1100, "height": 420}
+SIZE: dict[str, Any] = {"width": 330, "height": 320}
+DIAGRAM_SIZE: dict[str, Any] = {"width": 1100, "height": 420}
 # Room beside the diagram, and where its axes begin and end, as shares of its width.
 DIAGRAM_SIDES = (70, 90)
 DIAGRAM_ENDS = (DIAGRAM_SIDES[0] / DIAGRAM_SIZE["width"], 1 - DIAGRAM_SIDES[1] / DIAGRAM_SIZE["width"])
@@ -63,9 +64,9 @@ def plane_drawing(picture: DynamicsPicture) -> str:
     own = overlap_name(choice.component - 1, choice.role)
     other = overlap_name(choice.against - 1, choice.role) if choice.against else f"{own} one step later"
     shown = plane_display(across[-DRAWN_POINTS:], up[-DRAWN_POINTS:], (own, other))
-    axes = {"x": replace(shown.x, limits=_around(across)), "y": replace(shown.y, limits=_around(up))}
+    x, y = replace(shown.x, limits=_around(across)), replace(shown.y, limits=_around(up))
     about = f"phase plane of the magnetisation m_{choice.role}"
-    return drawing(replace(shown, **axes, about=about), **SIZE)
+    return drawing(replace(shown, x=x, y=y, about=about), **SIZE)
 
 
 def spectrum_drawing(picture: DynamicsPicture) -> str:
@@ -112,9 +113,8 @@ def diagram_drawing(diagram: DiagramPicture, choice: DynamicsChoice) -> str:
     about = "orbit diagram"
     if not len(diagram.betas):
         words = Text(0.5, 0.5, "the first columns are on their way", PALETTE["grey"])
-        return drawing(
-            Display((words,), *2 * [Axis(limits=(0, 1), ticks=[])], about=about), **DIAGRAM_SIZE, sides=DIAGRAM_SIDES
-        )
+        blank = Axis(limits=(0, 1), ticks=[])
+        return drawing(Display((words,), blank, blank, about=about), **DIAGRAM_SIZE, sides=DIAGRAM_SIDES)
     dataset = xr.Dataset(
         {
             "density": (("beta", "value"), diagram.counts.T),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +20,8 @@ from .learning_view import WIDTHS, LearningPicture
 # Paths whose names fit side by side under a matrix.
 MOST_SIDE_BY_SIDE = 9
 # The curve and the matrix above have half of the page each, the three below a third.
-UPPER = {"width": 480, "height": 380}
-LOWER = {"width": 330, "height": 350}
+UPPER: dict[str, Any] = {"width": 480, "height": 380}
+LOWER: dict[str, Any] = {"width": 330, "height": 350}
 
 
 def accuracy_drawing(picture: LearningPicture) -> str:

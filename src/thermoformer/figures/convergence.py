@@ -29,7 +29,7 @@ GUIDES = {"saddle": -1, "one-loop": -2}
 _GUIDE_OFFSET = 1.9
 
 
-def approach_looks(names: Sequence[str]) -> dict[str, dict[str, str]]:
+def approach_looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Colour and marker of each approach; names that the library does not know take colours of their own."""
     others = [name for name in names if name not in _LOOKS]
     looks = _LOOKS | {name: _OTHERS[index % len(_OTHERS)] for index, name in enumerate(others)}

@@ -89,8 +89,8 @@ def kernel_display(
     matrix = _square("kernel", kernel, ("example", "example"))
     count = len(matrix)
     edges = np.arange(count + 1) - 0.5
-    across = {"label": "example"}
-    down: dict[str, Any] = {"label": "example"}
+    across: dict[str, Any] = {"label": "example"}
+    down = across
     marks: list[Mark] = []
     if labels is not None:
         labels = labels_for("labels", labels, count)

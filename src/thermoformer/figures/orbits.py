@@ -85,7 +85,7 @@ def plane_display(across: np.ndarray, up: np.ndarray, names: tuple[str, str]) ->
     few = points.shape[1] < _FEW_POINTS
     look: dict[str, Any] = {"line": 0, "marker": ".", "size": 7.5 if few else 2.0}
     curve = Curve(*(points if few else (across, up)), PALETTE["blue"], **look)
-    return Display((curve,), *map(Axis, names), size=(4.2, 3.8), about="phase plane")
+    return Display((curve,), Axis(names[0]), Axis(names[1]), size=(4.2, 3.8), about="phase plane")
 
 
 def power_spectrum_curve(spectrum: xr.DataArray, ax: Axes | None = None, *, legend: bool = True) -> Axes:
@@ -140,9 +140,10 @@ def _curves(
     count = columns.shape[1]
     names = names or [overlap_name(feature) for feature in range(count)]
     marks = [*behind]
+    look.setdefault("line", 0.9)
     for feature, (values, name) in enumerate(zip(columns.T, names, strict=True)):
         colour = FEATURE_COLOURS[feature % len(FEATURE_COLOURS)]
-        marks.append(Curve(x, values, colour, label=name, **({"line": 0.9} | look)))
+        marks.append(Curve(x, values, colour, label=name, **look))
     where = "corner" if legend and 1 < count <= len(FEATURE_COLOURS) else ""
     return Display(marks, *axes, where, columns=count, size=(5.8, 3.3))
 
