@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -167,7 +168,7 @@ def _(mark: Curve, frame: Frame) -> str:
     points = frame.places(mark.x, mark.y)
     # Nothing is drawn beyond the axes.
     shares = np.stack([_shares(frame.x, mark.x), _shares(frame.y, mark.y)])
-    known = (np.abs(shares - 0.5) <= 0.5 + 1e-9).all(axis=0)
+    known = np.all(np.abs(shares - 0.5) <= 0.5 + 1e-9, axis=0)
     look = f'stroke="{mark.colour}" stroke-opacity="{mark.opacity:g}" fill="none"'
     parts = []
     if mark.line:
@@ -219,7 +220,7 @@ def _(mark: Bars, frame: Frame) -> str:
     x, heights = np.asarray(mark.x, float), np.asarray(mark.heights, float)
     notes = mark.notes or [""] * len(x)
     corners = frame.places(x - mark.width / 2, heights), frame.places(x + mark.width / 2, 0.0)
-    return "".join(_box(*ends, mark.colour, note) for *ends, note in zip(*corners, notes, strict=True))
+    return "".join(_box(one, other, mark.colour, note) for one, other, note in zip(*corners, notes, strict=True))
 
 
 @_svg.register
@@ -269,7 +270,7 @@ def _ends(mark: Mark, which: str) -> list[float]:
     elif isinstance(mark, Band):
         values = mark.x if across else np.concatenate([np.atleast_1d(mark.low), np.atleast_1d(mark.high)])
     else:
-        values = mark.x if across else mark.y
+        values = getattr(mark, which)
     known = np.asarray(values, float)
     known = known[np.isfinite(known)]
     return [float(known.min()), float(known.max())] if known.size else []
@@ -443,7 +444,7 @@ def _line(
     return f'<line {place} stroke="{colour}" stroke-width="{width:.3g}"{dashed}/>'
 
 
-def _box(corner: Sequence[float], other: Sequence[float], colour: str, note: str) -> str:
+def _box(corner: Any, other: Any, colour: str, note: str) -> str:
     (left, right), (top, bottom) = sorted((corner[0], other[0])), sorted((corner[1], other[1]))
     place = f'x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{bottom - top:.1f}"'
     return _noted(f'rect {place} fill="{colour}"', note)

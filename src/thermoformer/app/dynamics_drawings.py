@@ -126,7 +126,7 @@ def diagram_drawing(diagram: DiagramPicture, choice: DynamicsChoice) -> str:
     )
     density, exponents, regimes = diagram_displays(dataset, exponents=1, ends=DENSITY_ENDS)
     here = Level(choice.beta, PALETTE["blue"], line=1.2, dashes=(1, 1.5), upright=True, order=3)
-    if choice.between[0] <= choice.beta <= choice.between[1]:
+    if density.y.limits is not None and choice.between[0] <= choice.beta <= choice.between[1]:
         top = density.y.limits[1]
         words = Text(
             choice.beta,

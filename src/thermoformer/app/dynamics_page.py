@@ -99,7 +99,7 @@ class DynamicsView(View):
         """β at its last value."""
         return slider("β", self.betas, self.beta)
 
-    def click(self, beta: float) -> None:
+    def click(self, beta: Any) -> None:
         """Goes to a β of the diagram."""
         self.beta = max(beta, self.betas[0])
         self._clicked()

@@ -140,16 +140,16 @@ def phase_diagram_image(
     if not isinstance(dataset, xr.Dataset) or "regime" not in dataset or dataset.regime.ndim != 2:
         raise fail("dataset", _what(dataset), "a phase diagram over two parameters")
     names = [str(name) for name in dataset.regime.dims]
-    edges = [_edges(dataset[name].values) for name in names]
+    x, y = (_edges(dataset[name].values) for name in names)
     if one_of("show", show, ("regime", "exponent")) == "regime":
-        marks = _regimes(dataset.regime.values.T, *edges)
+        marks = _regimes(dataset.regime.values.T, x, y)
     else:
         leading = dataset.exponents.isel(exponent=0).transpose(*names).values.T
         finite = np.where(np.isfinite(leading), leading, np.nan)
         reach = max(float(np.nanmax(finite, initial=0)), 1e-3)
-        marks = [Image(finite, *edges, DIVERGING, (-reach, reach), bar="leading exponent" if legend else "")]
-    labels = (Axis(_SYMBOLS.get(name, name)) for name in names)
-    return Display(marks, *labels, "below" if legend else "", columns=4, size=(6.0, 4.6)).plot(ax)
+        marks = [Image(finite, x, y, DIVERGING, (-reach, reach), bar="leading exponent" if legend else "")]
+    across, up = (Axis(_SYMBOLS.get(name, name)) for name in names)
+    return Display(marks, across, up, "below" if legend else "", columns=4, size=(6.0, 4.6)).plot(ax)
 
 
 def hysteresis(dataset: xr.Dataset, ax: Axes | None = None) -> Axes:

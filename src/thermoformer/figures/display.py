@@ -265,7 +265,7 @@ class Axis:
     label: str = ""
     limits: tuple[float, float] | None = None
     log: bool = False
-    ticks: Sequence[float] | None = None
+    ticks: Sequence[float] | np.ndarray | None = None
     names: Sequence[str] | None = None
     tilt: float = 0.0
     whole: bool = False
@@ -283,7 +283,8 @@ class Axis:
             for name in axis.get_ticklabels() if self.tilt != 90 else ():
                 name.set(ha="right", rotation_mode="anchor")
         if self.margin is not None:
-            ax.margins(**{which: self.margin})
+            margin: dict[str, Any] = {which: self.margin}
+            ax.margins(**margin)
         if self.limits is not None:
             ax.set(**{f"{which}lim": self.limits})
         axis.set_label_text(self.label)

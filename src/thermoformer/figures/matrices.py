@@ -90,7 +90,7 @@ def kernel_display(
     count = len(matrix)
     edges = np.arange(count + 1) - 0.5
     across: dict[str, Any] = {"label": "example"}
-    down = across
+    down: dict[str, Any] = across
     marks: list[Mark] = []
     if labels is not None:
         labels = labels_for("labels", labels, count)
@@ -103,7 +103,7 @@ def kernel_display(
                 marks.append(Curve(x, y, "white", line=1.2))
         names = [f"{value:+g}".replace("-", "−") for value in values] if classes is None else classes
         across = {"ticks": ends - counts / 2 - 0.5, "names": [f"class {name}" for name in names]}
-        down = across | {"tilt": 90}
+        down = {**across, "tilt": 90}
     # The diagonal is often far above the rest and would take the whole range of colours.
     rest = matrix[~np.eye(count, dtype=bool)] if count > 1 else matrix
     low, high = np.quantile(rest, [0.01, 0.99]).tolist()

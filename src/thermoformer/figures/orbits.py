@@ -84,7 +84,8 @@ def plane_display(across: np.ndarray, up: np.ndarray, names: tuple[str, str]) ->
     points = np.unique(np.round(np.stack([across, up]), 8), axis=1)
     few = points.shape[1] < _FEW_POINTS
     look: dict[str, Any] = {"line": 0, "marker": ".", "size": 7.5 if few else 2.0}
-    curve = Curve(*(points if few else (across, up)), PALETTE["blue"], **look)
+    x, y = points if few else (across, up)
+    curve = Curve(x, y, PALETTE["blue"], **look)
     return Display((curve,), Axis(names[0]), Axis(names[1]), size=(4.2, 3.8), about="phase plane")
 
 

@@ -109,7 +109,7 @@ def score_against_drop(
         marks.append(Curve(x[here], y[here], PALETTE[colour], spread[here], line=0, marker=marker, label=label))
     if names is not None:
         for one, other, name, shift in zip(x, y, names, _free_places(x, y), strict=True):
-            place = {"across": "left" if shift[0] > 0 else "right", "up": "bottom" if shift[1] > 0 else "top"}
+            place: dict[str, Any] = {"across": "left" if shift[0] > 0 else "right", "up": "bottom" if shift[1] > 0 else "top"}
             marks.append(Text(one, other, str(name), size=9, shift=shift, order=1, **place))
     axes = Axis("score of the head", margin=0.12), Axis("accuracy lost, points", margin=0.12)
     return Display(marks, *axes, "inside" if legend else "").plot(ax)
@@ -220,10 +220,11 @@ def _removals(
     lines: Mapping[str, tuple[Any, Any, Any]], looks: Mapping[str, dict[str, Any]], labels: Mapping[str, str]
 ) -> list[Mark]:
     """What remains against what was removed: x, y and error by rule."""
-    return [
-        Curve(x, y, errors=error, label=labels.get(name, name), **({"line": 1.5} | looks[name]))
-        for name, (x, y, error) in lines.items()
-    ]
+    marks: list[Mark] = []
+    for name, (x, y, error) in lines.items():
+        look: dict[str, Any] = {"line": 1.5, **looks[name]}
+        marks.append(Curve(x, y, errors=error, label=labels.get(name, name), **look))
+    return marks
 
 
 def _method_looks(methods: list[str]) -> dict[str, dict[str, Any]]:

@@ -135,7 +135,7 @@ def colours_for(count: int) -> list[str]:
     return [CYCLE[index % len(CYCLE)] for index in range(count)]
 
 
-def ink_on(colour: Sequence[float]) -> str:
+def ink_on(colour: Sequence[float] | np.ndarray) -> str:
     """Black or white, whichever can be read on a colour of red, green and blue from 0 to 1.
 
     Example:
