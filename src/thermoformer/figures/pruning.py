@@ -109,8 +109,8 @@ def score_against_drop(
         marks.append(Curve(x[here], y[here], PALETTE[colour], spread[here], line=0, marker=marker, label=label))
     if names is not None:
         for one, other, name, shift in zip(x, y, names, _free_places(x, y), strict=True):
-            place: dict[str, Any] = {"across": "left" if shift[0] > 0 else "right", "up": "bottom" if shift[1] > 0 else "top"}
-            marks.append(Text(one, other, str(name), size=9, shift=shift, order=1, **place))
+            across, up = "left" if shift[0] > 0 else "right", "bottom" if shift[1] > 0 else "top"
+            marks.append(Text(one, other, str(name), size=9, across=across, up=up, shift=shift, order=1))
     axes = Axis("score of the head", margin=0.12), Axis("accuracy lost, points", margin=0.12)
     return Display(marks, *axes, "inside" if legend else "").plot(ax)
 
