@@ -56,7 +56,7 @@ class Target(NamedTuple):
         prepare: makes valid inputs in a folder and returns a function that runs one input: it gets a random generator,
             an empty folder (also the working directory) and the input's number.
         share: of the inputs, relative to other targets.
-        most: at most so many inputs, for targets whose inputs take seconds.
+        most: limit on the number of inputs, for targets whose inputs take seconds.
         seconds: that one input may take.
         batch: inputs per child process.
         memory: bytes that one input may take beyond what its child had before.

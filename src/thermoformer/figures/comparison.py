@@ -27,7 +27,7 @@ def comparison_panels(dataset: xr.Dataset, axes: Sequence[Axes] | np.ndarray | N
         dataset: what `Comparison.to_xarray()` gives: `mean` and `variance` [approach, example] (and output),
             `order_parameter` and `order_parameter_error` [approach, path, path_other], and the attribute `reference`.
             Approaches that are nan throughout are left out.
-        axes: three Axes to draw on; a new figure, reached as `axes[0].figure`, where absent.
+        axes: three Axes to draw on; default: a new figure, reached as `axes[0].figure`.
 
     Returns:
         The three Axes.

@@ -239,7 +239,7 @@ def _edges(centres: np.ndarray) -> np.ndarray:
 
 
 def _column_edges(values: np.ndarray, columns: int) -> np.ndarray:
-    """Edges of so many columns, among which the values are shared evenly."""
+    """Edges of the columns, among which the values are shared evenly."""
     if columns == len(values):
         return _edges(values)
     starts = np.linspace(0, len(values), columns + 1)

@@ -69,8 +69,8 @@ def order_parameter_matrix(
 
     Arguments:
         order_parameter: U [path, path].
-        path_names: one name per path; numbers where absent.
-        limit: the colours run from −limit to limit; the largest entry where absent.
+        path_names: one name per path; default: numbers.
+        limit: the colours run from −limit to limit; default: the largest entry.
         colorbar, row_names, column_names: turn off in the inner panels of a row.
 
     Example:
@@ -119,7 +119,7 @@ def kernel_image(kernel: Any, labels: Any = None, ax: Axes | None = None, *, col
 
     Arguments:
         kernel: K [example, example].
-        labels: one number per example; examples stay in their order where absent.
+        labels: one number per example; by default examples stay in their order.
 
     Example:
         >>> import numpy as np

@@ -38,7 +38,7 @@ def path_graph(
     Arguments:
         architecture: of the network.
         order_parameter: U [path, path], or [output and path, output and path]: U_ππ is then summed over outputs.
-        head_names: one name per head, by layer; numbers where absent, as in `Architecture.path_names`.
+        head_names: one name per head, by layer, as in `Architecture.path_names`; default: numbers.
 
     Example:
         >>> from thermoformer.learning import Architecture

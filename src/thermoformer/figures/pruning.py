@@ -182,7 +182,7 @@ def head_pruning_curves(
 
     Arguments:
         dataset: as `thermoformer.transformers.pruning_curve` gives it.
-        penalty: of the probe, one of those in the dataset; the first where absent.
+        penalty: of the probe, one of those in the dataset; default: the first.
         legend: whether names are written on the right.
 
     Example:

@@ -14,7 +14,7 @@ from .._validation import fail, one_of
 from .style import PALETTE, SEQUENTIAL, axes_or_new, styled
 
 _DONE, _FAILED = 1, 2
-# An axis of at most so many values makes lines of different colours; a longer one makes an image.
+# An axis of at most this number of values makes lines of different colours; a longer one makes an image.
 _MOST_LINES = 6
 _COLOURS = [PALETTE[name] for name in ("blue", "vermilion", "green", "purple", "orange", "sky")]
 _GREY = "#E4E4E4"
@@ -29,7 +29,7 @@ def sweep_results(dataset: xr.Dataset, result: str | None = None, ax: Axes | Non
 
     Arguments:
         dataset: of `Sweep.dataset`, finished or not.
-        result: which; the first one where absent.
+        result: which; default: the first one.
 
     Example:
         >>> import tempfile
