@@ -153,7 +153,7 @@ def npy(array: np.ndarray, *, shape: str | None = None, kind: str | None = None)
 
 
 def bomb(name: str, numbers: int) -> bytes:
-    """A small archive of one array of zeros of the given size; written in pieces, since the array exceeds the memory limit."""
+    """A small archive of one array of zeros; written in pieces, since the array exceeds the memory limit."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

@@ -304,6 +304,9 @@ def train(
     clip: Annotated[
         float | None, typer.Option(min=0, help="Clip gradients at this norm; 0 turns clipping off.", show_default="1")
     ] = None,
+    head_dropout: Annotated[
+        float | None, typer.Option(min=0, help="Probability of leaving a head out in training.", show_default="0")
+    ] = None,
     patience: Annotated[
         int | None, typer.Option(min=1, help="Stop after this many validations without a gain.", show_default="never")
     ] = None,
@@ -326,7 +329,7 @@ def train(
 
         given = {"heads": layers, "width": width, "key_size": key_size, "steps": steps, "batch": batch, "seed": seed}
         make = OneShotTrainingConfig.quick if quick else OneShotTrainingConfig.full
-        config = make(**given, learning_rate=learning_rate, clip=clip, patience=patience)
+        config = make(**given, learning_rate=learning_rate, clip=clip, head_dropout=head_dropout, patience=patience)
         with console_progress(messages) as progress:
             record = run_one_shot_training(config, folder, progress)
     _show(record, training_tables, as_json)

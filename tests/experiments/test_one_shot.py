@@ -18,6 +18,8 @@ from thermoformer.cli import app
 from thermoformer.experiments.one_shot import STUDY, OneShotConfig
 from thermoformer.experiments.one_shot import points as one_shot_points
 from thermoformer.experiments.one_shot import training as one_shot_training
+from thermoformer.experiments.one_shot.config import ManyExamples
+from thermoformer.experiments.one_shot.many import training_batches, unpacked
 from thermoformer.experiments.one_shot.numbers import (
     COEFFICIENTS,
     at_choice,
@@ -30,6 +32,7 @@ from thermoformer.learning import (
     Architecture,
     ConvergenceError,
     Diagnostics,
+    PathFeatures,
     Posterior,
     Solution,
     gaussian_process,
@@ -82,6 +85,8 @@ def config(tmp_path_factory) -> OneShotConfig:
         characters=100,
         sampled_draws=20,
         repetitions=2,
+        # Below and above the 256 features of all paths.
+        many=ManyExamples(examples=(40, 300), widths=(5,), temperatures=(0.1, 0.5)),
     )
 
 
@@ -120,13 +125,14 @@ def test_dataset_has_the_documented_variables(dataset, config):
     assert dict(dataset.sizes) == {
         "width": 3, "temperature": 2, "part": 4, "path": 4, "other_path": 4, "head": 4, "component": 6,
         "coefficient": 4, "repetition": 2,
+        "turned": 2, "examples": 2, "many_width": 2, "many_temperature": 2, "feature": 64,
     }  # fmt: skip
     assert dataset.width.values.tolist() == [5, WIDE, np.inf]
     assert dataset.part.values.tolist() == list(PARTS)
     assert dataset.path.values.tolist() == ["0→0", "0→1", "1→0", "1→1"]
     assert dataset["head"].values.tolist() == ["0.0", "0.1", "1.0", "1.1"]
     assert all(variable.attrs["long_name"] for variable in dataset.data_vars.values())
-    assert dataset.converged.all()
+    assert dataset.converged.all() and dataset.many_converged.sel(turned=0).all()
     for name in ("accuracy", "expected_accuracy", "trained_accuracy", "trained_order_accuracy", "sampled_accuracy"):
         assert ((dataset[name] >= 0) & (dataset[name] <= 1)).all()
     assert float(dataset.compared_width) in config.widths
@@ -162,6 +168,29 @@ def test_the_trained_network_is_measured_on_the_same_sequences(dataset, config):
     # The network lies on disk in single precision.
     order = order_parameter_from_weights(network.arch, network.weights)
     np.testing.assert_allclose(dataset.trained_order_parameter, order, rtol=1e-5)
+
+
+def test_more_examples_are_those_of_the_theory_on_all_of_them(dataset, config):
+    heads, many = frozen_heads(config, one_shot_record(config)["network_checksum"]), unpacked(dataset)
+    few = many.sel(turned=0, examples=40, temperature=0.5)
+    for width in (5, np.inf):  # the training examples of the other part are the first of these
+        other = dataset.sel(width=width, temperature=0.5)
+        np.testing.assert_allclose(few.log_evidence.sel(width=width), other.log_evidence, rtol=1e-7)
+        np.testing.assert_allclose(few.accuracy.sel(width=width), other.accuracy)
+    parts = list(training_batches(heads, 300, turned=False))
+    xi, labels = np.concatenate([np.asarray(one.values) for one, _ in parts]), np.concatenate([y for _, y in parts])
+    assert xi.shape == (300, 4, 64)
+    whole = solve(Architecture((2, 2), 5), PathFeatures.from_attentioned_inputs(xi), labels, temperature=0.5)
+    found = many.sel(turned=0, examples=300, temperature=0.5, width=5)
+    assert float(found.log_evidence) == pytest.approx(whole.log_evidence)
+    np.testing.assert_allclose(found.order_parameter, whole.order_parameter, rtol=1e-4, atol=1e-7)
+    readout = np.asarray(random_network().path_readout())
+    cosine = np.vdot(whole.path_readout(), readout) / np.linalg.norm(whole.path_readout()) / np.linalg.norm(readout)
+    assert float(found.readout_cosine) == pytest.approx(cosine, abs=1e-4)
+    # Characters are turned at the largest number alone.
+    turned = many.sel(turned=1).accuracy
+    assert turned.sel(examples=40).isnull().all() and turned.sel(examples=300).notnull().all()
+    assert not np.allclose(many.log_evidence.sel(turned=1, examples=300), many.log_evidence.sel(turned=0, examples=300))
 
 
 def test_choices_follow_validation_and_evidence(dataset):
@@ -214,7 +243,13 @@ def test_test_labels_choose_nothing(dataset, config, monkeypatch):
         other = STUDY.data(dataclasses.replace(config, sampled_draws=0, choose_variances=False, repetitions=1))
     one_shot_points._frozen_heads.cache_clear()
     np.testing.assert_allclose(other.accuracy.sel(part="test"), 1 - dataset.accuracy.sel(part="test"))
-    for name in ("temperature_by_validation", "temperature_by_evidence", "compared_width", "correlation"):
+    for name in (
+        "temperature_by_validation",
+        "temperature_by_evidence",
+        "compared_width",
+        "correlation",
+        "many_readout",
+    ):
         np.testing.assert_allclose(other[name], dataset[name], equal_nan=True)
     assert "sampled_order_parameter" not in other and "free_accuracy" not in other
 
@@ -251,7 +286,7 @@ def test_run_writes_data_figures_tables_and_page(finished, dataset, config):
         "a network of its own",
     ):
         assert words in text
-    for name in ("accuracy", "order_parameters", "correlation", "head_scores", "label_overlap"):
+    for name in ("accuracy", "order_parameters", "correlation", "head_scores", "label_overlap", "many"):
         assert (folder / f"{name}.png").stat().st_size > 5000 and (folder / f"{name}.svg").is_file()
     with (folder / "accuracy.csv").open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
@@ -272,7 +307,8 @@ def test_a_run_goes_on_with_other_widths(finished, config, monkeypatch):
         return original(arch, *arguments, **settings)
 
     monkeypatch.setattr(one_shot_points, "solve", counted)
-    more = dataclasses.replace(config, widths=(5, 50, WIDE), sampled_draws=0, choose_variances=False, repetitions=1)
+    less = {"sampled_draws": 0, "choose_variances": False, "repetitions": 1, "many": None}
+    more = dataclasses.replace(config, widths=(5, 50, WIDE), **less)
     found = STUDY.data(more, folder=folder / "sweep")
     assert solved == [(50, 0.1), (50, 0.5)]
     assert found.width.values.tolist() == [5, 50, WIDE, np.inf]
@@ -280,7 +316,7 @@ def test_a_run_goes_on_with_other_widths(finished, config, monkeypatch):
 
 def test_a_folder_says_all_that_is_needed_to_go_on(finished, dataset, config, tmp_path):
     file = Path(shutil.copy(config.network, tmp_path / "network.safetensors"))
-    own = dataclasses.replace(config, network=str(file), sampled_draws=0, repetitions=1)
+    own = dataclasses.replace(config, network=str(file), sampled_draws=0, repetitions=1, many=None)
     STUDY.data(own, folder=tmp_path / "sweep")
     for name, missing, result in (
         ("widths", "0/1", "accuracy"),
@@ -337,7 +373,8 @@ def test_correlations(dataset):
 def test_repetitions_have_other_sequences_and_choose_by_themselves(dataset, config):
     first = at_choice(dataset, "validation").accuracy.drop_vars("temperature")
     xr.testing.assert_allclose(dataset.repeated_accuracy[0].drop_vars("temperature", errors="ignore"), first)
-    other = STUDY.data(dataclasses.replace(config, seed=1, sampled_draws=0, choose_variances=False, repetitions=1))
+    less = {"sampled_draws": 0, "choose_variances": False, "repetitions": 1, "many": None}
+    other = STUDY.data(dataclasses.replace(config, seed=1, **less))
     expected = at_choice(other, "validation").accuracy
     np.testing.assert_allclose(dataset.repeated_accuracy[1], expected)
     np.testing.assert_allclose(dataset.repeated_evidence_accuracy[1], at_choice(other, "evidence").accuracy)

@@ -14,13 +14,25 @@ from typer.testing import CliRunner
 
 from thermoformer.cli import app
 from thermoformer.experiments import pruning
+from thermoformer.experiments.one_shot.config import ManyExamples
+from thermoformer.experiments.one_shot.many import training_batches
+from thermoformer.experiments.one_shot.points import frozen_heads
 from thermoformer.experiments.one_shot.training import OneShotTrainingConfig
 from thermoformer.experiments.pruning import config as pruning_config
 from thermoformer.experiments.pruning import scores as pruning_scores
-from thermoformer.experiments.pruning.config import MEASURED, SCORES, PruningConfig, pruning_inputs
+from thermoformer.experiments.pruning.config import FORESEEN, MEASURED, SCORES, PruningConfig, pruning_inputs
 from thermoformer.experiments.pruning.numbers import order_curves, rank_correlation, single_drops
+from thermoformer.experiments.pruning.predicted import agreement, chosen_sets, one_shot_config
 from thermoformer.experiments.pruning.scores import all_codes, code_of, removed_heads
-from thermoformer.learning import Architecture, head_scores, prior_weights
+from thermoformer.learning import (
+    Architecture,
+    PathFeatures,
+    head_scores,
+    prior_weights,
+    rotate_examples,
+    solve,
+    without_heads,
+)
 from thermoformer.networks import AttentionNetwork, random_orders, save_network
 from thermoformer.sweeps import Sweep
 
@@ -57,6 +69,7 @@ def tiny(tmp_path_factory):
             finetuning_batch=8,
             finetuned_sequences=64,
             classes=(12, 4, 6),
+            many=ManyExamples(examples=(20, 300), widths=(5,), temperatures=(0.5,)),
         )
 
 
@@ -72,7 +85,8 @@ def dataset(out):
 
 def test_dataset_has_the_documented_variables(dataset, tiny):
     sizes = {"part": 4, "subset": 9, "score_name": 4, "head": 4, "width": 1, "temperature": 1}
-    assert dict(dataset.sizes) == sizes | {"order": 8, "removed": 3, "random": 6}
+    sizes |= {"examples": 2, "many_width": 2, "many_score_name": 2}
+    assert dict(dataset.sizes) == sizes | {"order": 9, "removed": 3, "random": 6}
     assert dataset.accuracy.notnull().all() and ((dataset.accuracy >= 0) & (dataset.accuracy <= 1)).all()
     assert dataset.score.notnull().all() and (dataset.order_code[:, 0] == 0).all()
     assert dataset.chosen_width == 5 and dataset.chosen_temperature == 0.5
@@ -96,7 +110,7 @@ def test_accuracies_are_those_of_the_networks_without_their_heads(dataset, tiny)
 
 
 def test_orders_go_head_by_head_and_the_search_is_best_on_validation(dataset):
-    names = [name for name in dataset.order.values.tolist() if name != "search"]
+    names = [name for name in dataset.order.values.tolist() if name not in ("search", FORESEEN)]
     for codes in (*dataset.order_code.sel(order=names).values, *dataset.random_code.values):
         assert [int(code).bit_count() for code in codes] == [0, 1, 2]
         assert codes[1] & codes[2] == codes[1] and codes[2] not in (0b0011, 0b1100)
@@ -108,6 +122,27 @@ def test_orders_go_head_by_head_and_the_search_is_best_on_validation(dataset):
     assert int(dataset.order_code.sel(order="gradient")[1]) == 1 << lowest
 
 
+def test_what_the_theory_foresees_is_its_own_prediction_without_the_heads(dataset, tiny):
+    inputs, frozen = pruning_inputs(tiny), frozen_heads(one_shot_config(tiny))
+    data = rotate_examples(training_batches(frozen, 300, turned=False))
+    solution = solve(Architecture((2, 2), 5), *data, temperature=0.5)
+    predicted = dataset.predicted_accuracy.sel(examples=300, many_width=5)
+    for part, count in (("validation", 64), ("mnist", 64)):
+        x, y = inputs.tasks[part].sequences(count)
+        features = PathFeatures.from_attentioned_inputs(inputs.network.path_features(x).values)
+        for code in dataset.subset.values.tolist():
+            expected = without_heads(solution, removed_heads(inputs.heads, code)).predict(features).accuracy(y)
+            assert float(predicted.sel(part=part, subset=code)) == pytest.approx(expected)
+    validation = predicted.sel(part="validation")
+    codes = chosen_sets(dataset.predicted_accuracy).sel(examples=300, many_width=5).values.tolist()
+    assert codes == dataset.order_code.sel(order=FORESEEN).values.tolist() and codes[0] == 0
+    for code, some in zip(codes[1:], ([1, 2, 4, 8], [5, 6, 9, 10]), strict=True):
+        assert float(validation.sel(subset=code)) == float(validation.sel(subset=some).max())
+    true, ours = dataset.accuracy.sel(part="test").values, predicted.sel(part="test").values
+    found = float(agreement(dataset).all_sets.sel(examples=300, many_width=5))
+    assert found == pytest.approx(np.corrcoef(true, ours)[0, 1])
+
+
 def test_scores_do_not_know_the_test_labels(dataset, tiny, monkeypatch):
     """Other test characters and labels of theirs: no score, choice or order may change."""
     inputs = pruning_inputs(tiny)
@@ -117,6 +152,7 @@ def test_scores_do_not_know_the_test_labels(dataset, tiny, monkeypatch):
     again = pruning.STUDY.data(dataclasses.replace(tiny, finetuned_removed=(), rescored=False))
     assert not np.array_equal(again.accuracy.sel(part="test"), dataset.accuracy.sel(part="test"))
     np.testing.assert_array_equal(again.score, dataset.score)
+    np.testing.assert_array_equal(again.many_score, dataset.many_score)
     names = again.order.values.tolist()
     np.testing.assert_array_equal(again.order_code, dataset.order_code.sel(order=names))
 
@@ -125,7 +161,7 @@ def test_what_is_finished_is_not_done_again(dataset, tiny, out, monkeypatch):
     def forbidden(*arguments, **named):
         raise AssertionError("done again")
 
-    for name in ("subset_data", "score_data", "rescored_data", "train_network"):
+    for name in ("subset_data", "score_data", "rescored_data", "train_network", "predicted_data"):
         monkeypatch.setattr(pruning, name, forbidden)
     again = pruning.STUDY.data(tiny, folder=out)
     xr.testing.assert_equal(again.drop_attrs(), dataset.drop_attrs())
@@ -153,7 +189,7 @@ def test_files(out):
     text = (out / "pruning.html").read_text()
     for words in ("Rank correlation", "After a short fine-tuning", "There is one random order only", "beats random"):
         assert words in text
-    for name in ("scores", "curves", "finetuned"):
+    for name in ("scores", "curves", "finetuned", "foreseen"):
         assert (out / f"{name}.png").stat().st_size > 10_000 and (out / f"{name}.svg").exists()
     with (out / "heads.csv").open() as stream:
         rows = list(csv.DictReader(stream))

@@ -26,6 +26,7 @@ _ORDERS: dict[str, dict[str, Any]] = {
     "evidence, rescored": {"colour": PALETTE["green"], "marker": "^", "dashes": (1, 1.65), "hollow": True},
     "theory, descending": {"colour": PALETTE["sky"], "marker": "v", "dashes": (3.7, 1.6)},
     "search": {"colour": PALETTE["black"], "marker": "*", "dashes": (3.7, 1.6)},
+    "foreseen": {"colour": PALETTE["orange"], "marker": "P"},
 }
 ORDER_LABELS = {
     "theory": "theory's U, lowest first",
@@ -36,6 +37,7 @@ ORDER_LABELS = {
     "evidence, rescored": "evidence, solved again",
     "theory, descending": "theory's U, highest first",
     "search": "best set on validation",
+    "foreseen": "best set as the theory foresees it",
 }
 # Rules for pretrained models: ours in strong colours and full lines.
 _OURS: dict[str, dict[str, Any]] = {

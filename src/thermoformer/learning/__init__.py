@@ -10,6 +10,7 @@ from .attention import (
     random_attention,
     uniform_attention,
 )
+from .batches import RotatedFeatures, rotate_examples
 from .comparison import Comparison, Distance, compare
 from .corrections import CorrectedSolution, one_loop
 from .evidence import EvidenceChoice, choose_by_evidence, evidence_scores
@@ -30,10 +31,11 @@ from .saddle import (
     whitened_hessian,
 )
 from .sampling import Diagnostics, SamplingWarning
-from .scores import HeadScores, head_scores, path_scores
+from .scores import Ablation, HeadScores, accuracies_without, head_scores, path_scores, without_heads
 from .weights import WeightPosterior, sample_weights, sample_weights_on_paths, weight_sampling_memory
 
 __all__ = [
+    "Ablation",
     "Architecture",
     "Comparison",
     "ConvergenceError",
@@ -49,12 +51,14 @@ __all__ = [
     "Posterior",
     "Prediction",
     "Predictor",
+    "RotatedFeatures",
     "SamplingWarning",
     "Solution",
     "SolutionGrid",
     "Stats",
     "WeightPosterior",
     "Weights",
+    "accuracies_without",
     "attention_from_logits",
     "bilinear_attention",
     "choose_by_evidence",
@@ -77,6 +81,7 @@ __all__ = [
     "prior_weights",
     "query_key_attention",
     "random_attention",
+    "rotate_examples",
     "sample_order_parameters",
     "sample_weights",
     "sample_weights_on_paths",
@@ -85,4 +90,5 @@ __all__ = [
     "uniform_attention",
     "weight_sampling_memory",
     "whitened_hessian",
+    "without_heads",
 ]

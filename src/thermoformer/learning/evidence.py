@@ -57,12 +57,13 @@ def evidence_scores(
     if solution is None:
         whole = solve(arch, features, y, temperature=temperature)
     else:
-        whole = _solution_of(solution, arch, y, temperature)
+        whole = _solution_of(solution, arch, features, temperature)
     paths = arch.path_heads()
     lost = []
     for layer, head in head_labels(arch):
         if arch.heads[layer] == 1 and not arch.skip:
-            lost.append(whole.log_evidence - _evidence_of_noise(y, temperature))
+            square = float(np.vdot(y, y) + getattr(features, "rest", 0.0))
+            lost.append(whole.log_evidence - _evidence_of_noise(features.observed * arch.outputs, square, temperature))
             continue
         left = features.select(np.flatnonzero(paths[:, layer] != head))
         rest = solve(_without_head(arch, layer), left, y, temperature=temperature)
@@ -70,16 +71,16 @@ def evidence_scores(
     return HeadScores(head_labels(arch), np.array(lost))
 
 
-def _solution_of(solution: Solution, arch: Architecture, labels: np.ndarray, temperature: float) -> Solution:
-    """The solution, if its architecture, temperature and labels are those of this problem."""
+def _solution_of(solution: Solution, arch: Architecture, features: PathFeatures, temperature: float) -> Solution:
+    """The solution, if its architecture, temperature and number of labels are those of this problem."""
     if checked_solution(solution).infinite_width:
         raise fail("solution", "the limit of infinite width", "a minimum of the action, as solve returns it")
     if solution.architecture != arch:
         raise fail("solution", solution.architecture, f"one of {arch}")
     if solution.temperature != temperature:
         raise fail("solution", f"temperature {solution.temperature:g}", f"{temperature:g}")
-    if solution.problem.observations != labels.size:
-        raise fail("solution", f"{solution.problem.observations} labels", f"{labels.size}")
+    if solution.problem.observations != (count := features.observed * arch.outputs):
+        raise fail("solution", f"{solution.problem.observations} labels", f"{count}")
     return solution
 
 
@@ -257,8 +258,8 @@ def _climb(
     return loss(found.vector), found.gradient_norm, found.vector
 
 
-def _evidence_of_noise(labels: np.ndarray, temperature: float) -> float:
-    """ln p(y) of a network whose output is zero."""
+def _evidence_of_noise(observations: int, square: float, temperature: float) -> float:
+    """ln p(y) of a network whose output is zero, with |y|² = square."""
     if temperature == 0:
         return -math.inf
-    return -0.5 * (labels.size * math.log(2 * math.pi * temperature) + float(np.vdot(labels, labels)) / temperature)
+    return -0.5 * (observations * math.log(2 * math.pi * temperature) + square / temperature)

@@ -95,7 +95,9 @@ def checked_labels(arch: Any, features: Any, labels: Any) -> Any:
 
 def check_new_examples(features: Any, paths: int, token_width: int, name: str = "features") -> None:
     """New examples must have the paths and the token width of training."""
-    found = checked_features(name, features).values.shape[1:]
+    if checked_features(name, features).observed != features.examples:
+        raise fail(name, repr(features), "features of examples; rotated ones are for training")
+    found = features.values.shape[1:]
     if found != (paths, token_width):
         expected = f"{paths} paths of token width {token_width}, as in training"
         raise fail(name, f"{found[0]} paths of token width {found[1]}", expected)
@@ -113,9 +115,9 @@ def prepare(
     """
     one_of("form", form, FORMS)
     examples, paths, width = features.values.shape
-    automatic, basis = form == "auto", None
+    automatic, basis, observed = form == "auto", None, features.observed
     if automatic:
-        form = choose_form(examples, paths, width, arch.outputs)
+        form = choose_form(observed, paths, width, arch.outputs)
     # The pair form needs no reduction: the feature axis is gone from every evaluation.
     if form != "pairs" and not traced(features.values):
         # The rank depends on values: traced features are not reduced, concrete ones are, also inside a jitted function.
@@ -123,15 +125,18 @@ def prepare(
             basis = feature_basis(features.values)
     if basis is not None:
         width = basis.shape[1]
-    if not traced(temperature) and temperature == 0 and width * paths < examples:
-        expected = f"a number above 0: {examples} examples in {width * paths} dimensions make K singular"
+    if not traced(temperature) and temperature == 0 and width * paths < observed:
+        expected = f"a number above 0: {observed} examples in {width * paths} dimensions make K singular"
         raise fail("temperature", 0.0, expected)
     if automatic and form != "pairs":
-        form = choose_form(examples, paths, width, arch.outputs)
+        form = choose_form(observed, paths, width, arch.outputs)
     rotate = form == "dual" and width * paths < examples
     inner = choose_form(width * paths if rotate else examples, paths, width, arch.outputs) if form == "dual" else form
     scale, y = feature_scales(arch, features.values.shape[2]), labels.reshape(examples, arch.outputs)
-    return _prepared(features.values, y, scale, basis, rotate=rotate, pairs=inner == "pairs", form=form)
+    problem = _prepared(features.values, y, scale, basis, rotate=rotate, pairs=inner == "pairs", form=form)
+    if observed == examples:
+        return problem
+    return replace(problem, examples=observed, rest=problem.rest + features.rest)  # type: ignore[attr-defined]
 
 
 def feature_scales(arch: Architecture, token_width: int) -> Any:

@@ -77,6 +77,11 @@ class PathFeatures(eqx.Module):
         return self.values.shape[0]
 
     @property
+    def observed(self) -> int:
+        """P, also where `examples` are rotated ones (see `rotate_examples`)."""
+        return self.examples
+
+    @property
     def paths(self) -> int:
         """Π."""
         return self.values.shape[1]
@@ -88,7 +93,8 @@ class PathFeatures(eqx.Module):
 
     def select(self, paths: Sequence[int] | np.ndarray) -> PathFeatures:
         """The same examples with only the given paths, in the given order."""
-        return self._of(self._indexed((slice(None), places("paths", paths, self.paths))))
+        chosen = self._indexed((slice(None), places("paths", paths, self.paths)))
+        return eqx.tree_at(lambda features: features.values, self, chosen)
 
     def __getitem__(self, examples: Any) -> PathFeatures:
         """The given examples: a slice, an array of indices or a mask with one entry per example."""

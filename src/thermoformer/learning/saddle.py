@@ -84,7 +84,7 @@ class Solution(Predictor):
         converged: whether a minimum was found; stats: how.
         vector: whitened coordinates, zero in the limit of infinite width.
         curvature: for a search from here: the Hessian of S, or the memory of limited-memory BFGS, or None.
-        given: raw ξ and y that `solve` prepared the training data from; None if they were traced.
+        given: the features and y that `solve` prepared the training data from; None if they were traced.
     """
 
     order_parameters: tuple[np.ndarray, ...]
@@ -205,7 +205,7 @@ def solve(
         problem = start.problem
     solution = search(arch, problem, temperature, first, method, tolerance, max_steps)
     if not traced(solution):
-        solution = replace(solution, given=(features.values, y.copy()))  # a copy, since users may change their labels
+        solution = replace(solution, given=(features, y.copy()))  # a copy, since users may change their labels
     converged = traced(solution) or solution.converged
     if throw and not converged:
         raise ConvergenceError(reason_for(solution, tolerance))
@@ -309,7 +309,7 @@ def _same_problem(
     """Whether a solution was found on these very features (JAX arrays do not change), prepared as they would be now."""
     if start.given is None or traced(temperature, start.given, labels) or temperature == 0:
         return False
-    same = start.given[0] is features.values and np.array_equal(start.given[1], labels)
+    same = start.given[0].values is features.values and np.array_equal(start.given[1], labels)
     return same and form in ("auto", start.problem.form) and start.architecture.variances[0] == arch.variances[0]
 
 

@@ -124,6 +124,11 @@ class AttentionNetwork:
         """What each path adds to f: [example, path], or [example, output, path]; the sum over paths is `predict`."""
         return squeeze_output(self._in_chunks(partial(contributions, self.arch, self.weights), x), axis=1)
 
+    def path_readout(self) -> Float[Array, "path feature ..."]:
+        """The readout w_π of every path, f(x) = Σ_π w_π·ξ_π(x): [path, feature] (and output)."""
+        readout = _path_readout(self.arch, self.weights) / np.sqrt(self.token_width)
+        return squeeze_output(jnp.moveaxis(readout, 0, 2))
+
     def without(self, heads: Sequence[tuple[int, int]]) -> AttentionNetwork:
         """The smaller network without the given heads; those that are left are renumbered.
 
@@ -206,12 +211,17 @@ def path_outputs(
     x: Array,
     readout: str,
     precision: jax.lax.Precision = MATMUL_PRECISION,
+    factors: Array | None = None,
 ) -> Array:
-    """f [example], or [example, output], summed over paths, or token by token if there are too many paths."""
-    if arch.paths * (x.shape[1] + x.shape[2]) > sum(value.size for value in weights.values):
+    """f [example], or [example, output], summed over paths, or token by token if there are too many paths.
+
+    Factors [example, path] multiply what each path adds.
+    """
+    if factors is None and arch.paths * (x.shape[1] + x.shape[2]) > sum(value.size for value in weights.values):
         attention = attention_layers(x, queries, keys, precision)
         return network_output(weights, x, attention, readout, skip=arch.skip)
     xi = attentioned_inputs(arch, queries, keys, x, readout, precision)
+    xi = xi if factors is None else xi * factors[..., None]
     out = jnp.einsum("pai,dai->pd", xi, _path_readout(arch, weights), precision=precision)
     return squeeze_output(out / np.sqrt(x.shape[2]).astype(x.dtype))
 

@@ -14,15 +14,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._keys import KeyLike, as_key, numpy_generator
-from .._validation import labels_for, one_of, positive_integer, sequence
+from .._validation import labels_for, one_of, positive_integer
 from ..learning.architecture import Architecture, checked_architecture
 from ..learning.evidence import evidence_scores
 from ..learning.kernels import checked_labels
 from ..learning.network import order_parameter_from_weights
 from ..learning.paths import PathFeatures
-from ..learning.results import Prediction
 from ..learning.saddle import solve
-from ..learning.scores import HeadScores, different_heads, head_labels, head_scores, heads_kept
+from ..learning.scores import (
+    HeadScores,
+    accuracies_without,
+    different_heads,
+    head_labels,
+    head_scores,
+    heads_kept,
+    path_factors,
+)
 from .attention_network import AttentionNetwork, checked_network
 
 if TYPE_CHECKING:
@@ -143,16 +150,6 @@ def rescored_order(
     return gone
 
 
-def path_factors(arch: Architecture, removed: Sequence[Head], name: str = "heads") -> np.ndarray:
-    """The factor of each path when heads are removed: 0 through one of them, else the layers' rescaling."""
-    factors = np.ones(arch.paths)
-    for layer, (kept, heads) in enumerate(zip(heads_kept(arch, removed, name), arch.path_heads().T, strict=True)):
-        scale = np.sqrt(arch.heads[layer] / len(kept))
-        # A path that skips the layer, number −1, has neither its heads nor its scale.
-        factors *= np.where(heads < 0, 1.0, scale * np.isin(heads, kept))
-    return factors
-
-
 @dataclass(frozen=True, eq=False)
 class PruningCurve:
     """Accuracies as heads are removed one after another.
@@ -219,9 +216,6 @@ def pruned_accuracies(network: AttentionNetwork, removed: Sequence[Sequence[Head
         >>> pruned_accuracies(network, [[], [(0, 0)], [(0, 1)]], np.ones((4, 3, 4)), np.ones(4)).shape
         (3,)
     """
-    checked_network("network", network)
-    sets = sequence("removed", removed, "a sequence of sets of (layer, head) pairs")
-    factors = [path_factors(network.arch, heads, f"removed[{index}]") for index, heads in enumerate(sets)]
-    parts = np.asarray(network.path_contributions(x))
-    y = labels_for("labels", labels, len(parts), network.arch.outputs)
-    return np.array([Prediction(parts @ one, np.zeros(len(parts))).accuracy(y) for one in factors])
+    parts = np.asarray(checked_network("network", network).path_contributions(x))
+    # Of several outputs the network has the axis before that of paths, results of the theory behind it.
+    return accuracies_without(network.arch, np.moveaxis(parts, -1, 1), removed, labels)

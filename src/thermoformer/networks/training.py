@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from .._keys import KeyLike, as_key, standard_normal
 from .._validation import (
@@ -65,6 +65,8 @@ class TrainingSettings:
         learning_rate: Adam's rate, on weights divided by the root of their fan-in.
         weight_decay: times the weights, added to the gradient before Adam.
         clip: gradients of all weights together are clipped at this norm; None turns clipping off.
+        head_dropout: probability with which each head is left out, for each example and step anew. As in pruning, the
+            layer is rescaled to the heads it has left, and one is always left.
         warmup: steps over which the rate rises from 0.
         schedule: "cosine" down to 0 at the last step, or "constant".
         scale: standard deviation of the initial V⁰, V and a.
@@ -86,6 +88,7 @@ class TrainingSettings:
     learning_rate: float = 1e-3
     weight_decay: float = 5e-5
     clip: float | None = 1.0
+    head_dropout: float = 0.0
     warmup: int = 0
     schedule: str = "cosine"
     scale: float = 1.0
@@ -105,6 +108,8 @@ class TrainingSettings:
         for name in ("learning_rate", "scale", "key_scale", *(() if self.clip is None else ("clip",))):
             positive_number(name, getattr(self, name))
         nonnegative_number("weight_decay", self.weight_decay)
+        if nonnegative_number("head_dropout", self.head_dropout) >= 1:
+            raise fail("head_dropout", self.head_dropout, "a probability below 1")
         one_of("readout", self.readout, READOUTS)
         one_of("schedule", self.schedule, ("cosine", "constant"))
         one_of("precision", self.precision, ("auto", *PRODUCTS))
@@ -222,7 +227,7 @@ def train(
     state = state_so_far()
     # A finished run is read without a lock: its folder may be one that cannot be written to.
     if not state.stopped:
-        descent = _Descent(arch, settings, batches, held_out, tokens.shape[1:], progress or (lambda *_: None))
+        descent = _Descent(arch, settings, random, batches, held_out, tokens.shape[1:], progress or (lambda *_: None))
         with nullcontext() if file is None else sole_writer(file):
             # Another process may have gone on with it before the lock was ours.
             state = state_so_far()
@@ -239,6 +244,7 @@ class _Descent:
 
     arch: Architecture
     settings: TrainingSettings
+    key: Array
     batches: Batches
     validation: tuple[np.ndarray, np.ndarray]
     frame: tuple[int, ...]
@@ -248,15 +254,15 @@ class _Descent:
         """The state after the next checkpoint's worth of steps, or at the end."""
         settings = self.settings
         # A compiled step depends on these; other settings may change without compiling again.
-        fixed = {name: getattr(settings, name) for name in ("readout", "products", "weight_decay", "clip")}
-        update = partial(_step, arch=self.arch, **fixed)
+        names = ("readout", "products", "weight_decay", "clip", "head_dropout")
+        update = partial(_step, self.key, arch=self.arch, **{name: getattr(settings, name) for name in names})
         parameters, optimiser, best = state.parameters, state.optimiser, state.best
         losses, rows, stopped = list(state.losses), list(state.validation), ""
         until = min(settings.steps, (state.step // settings.checkpoint_every + 1) * settings.checkpoint_every)
         done, pending = state.step, []
         while done < until and not stopped:
             rate = np.float32(learning_rate(settings, done))
-            parameters, optimiser, loss = update(rate, parameters, optimiser, *self._batch(done))
+            parameters, optimiser, loss = update(done, rate, parameters, optimiser, *self._batch(done))
             pending.append(loss)
             done += 1
             if done % settings.validate_every == 0 or done == settings.steps:
@@ -322,21 +328,39 @@ def _optimiser(weight_decay: float, clip: float | None) -> optax.GradientTransfo
     return optax.chain(clipping, optax.add_decayed_weights(weight_decay), optax.scale_by_adam())
 
 
-@partial(jax.jit, static_argnames=("arch", "readout", "products", "weight_decay", "clip"))
-def _step(rate, parameters, state, x, y, *, arch, readout, products, weight_decay, clip):
+@partial(jax.jit, static_argnames=("arch", "readout", "products", "weight_decay", "clip", "head_dropout"))
+def _step(key, number, rate, parameters, state, x, y, *, arch, readout, products, weight_decay, clip, head_dropout):
     """Parameters and state of the optimiser after one batch, and its loss before."""
+    factors = None
+    if head_dropout:
+        factors = dropped_heads(arch, head_dropout, jax.random.fold_in(key, number), len(x))
 
     def mean_squared_error(parameters: Parameters) -> Array:
-        return jnp.mean((_outputs(arch, readout, products, parameters, x) - y) ** 2)
+        return jnp.mean((_outputs(arch, readout, products, parameters, x, factors) - y) ** 2)
 
     loss, gradient = jax.value_and_grad(mean_squared_error)(parameters)
     direction, state = _optimiser(weight_decay, clip).update(gradient, state, parameters)
     return jax.tree.map(lambda weight, change: weight - rate * change, parameters, direction), state, loss
 
 
-def _outputs(arch: Architecture, readout: str, products: str, parameters: Parameters, x: Array) -> Array:
+def dropped_heads(arch: Architecture, rate: float, key: Array, examples: int) -> Float[Array, "example path"]:
+    """Factors of all paths where every head is left out with a probability, by example: those of `path_factors`."""
+    factors = jnp.ones((examples, arch.paths), jnp.float32)
+    for layer, (count, one) in enumerate(zip(arch.heads, jax.random.split(key, arch.layers), strict=True)):
+        drawn = jax.random.uniform(one, (examples, count))
+        kept = (drawn >= rate) | (drawn == drawn.max(axis=1, keepdims=True))
+        scale = kept * jnp.sqrt(count / kept.sum(axis=1, keepdims=True))
+        # A path that skips the layer has number −1, the last column.
+        scale = jnp.concatenate([scale, jnp.ones((examples, 1))], axis=1)
+        factors = factors * scale[:, arch.path_heads()[:, layer]].astype(jnp.float32)
+    return factors
+
+
+def _outputs(
+    arch: Architecture, readout: str, products: str, parameters: Parameters, x: Array, factors: Array | None = None
+) -> Array:
     weights = _weights(arch, parameters)
-    return path_outputs(arch, weights, parameters.queries, parameters.keys, x, readout, PRODUCTS[products])
+    return path_outputs(arch, weights, parameters.queries, parameters.keys, x, readout, PRODUCTS[products], factors)
 
 
 _predictions = jax.jit(_outputs, static_argnums=(0, 1, 2))
@@ -405,6 +429,8 @@ def _identity(arch: Architecture, settings: TrainingSettings, key: Array) -> dic
     sizes = {"heads": list(arch.heads), "widths": list(arch.widths), "outputs": arch.outputs, "skip": arch.skip}
     # How often a checkpoint is written changes nothing.
     del fields["checkpoint_every"]
+    if not fields["head_dropout"]:  # so that checkpoints from before it existed are resumed
+        del fields["head_dropout"]
     return sizes | fields | {"key": np.asarray(jax.random.key_data(key)).tolist()}
 
 

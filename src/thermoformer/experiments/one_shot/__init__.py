@@ -19,9 +19,11 @@ from ..sweeping import Workspace
 from ..words import width_name
 from . import numbers
 from .config import OneShotConfig
+from .many import at_validation, by_examples, choices_of_theory, many_examples, packed, unpacked, with_agreement
 from .numbers import COEFFICIENTS, at_choice, correlations, order_correlation, repeated, with_choices
 from .points import (
     PARTS,
+    network_of,
     one_shot_free,
     one_shot_limit,
     one_shot_limit_free,
@@ -92,6 +94,14 @@ _LONG_NAMES = {
     "repeated_free_accuracy": "accuracy at temperature and variances by evidence, for every repetition",
     "repeated_trained_accuracy": "accuracy of the trained network, for every repetition",
     "repeated_trained_order_accuracy": "accuracy with the U of the trained weights, for every repetition",
+    "many_accuracy": "accuracy with more and more training examples",
+    "many_order_parameter": "order parameter U with more and more training examples",
+    "many_readout": "readout of every path with more and more training examples",
+    "many_log_evidence": "log evidence with more and more training examples",
+    "many_order_correlation": "correlation of U, off the diagonal, with that of the trained network",
+    "many_order_chance": "part of orders of the heads in which this correlation is as large",
+    "many_readout_cosine": "cosine of the readouts of all paths with those of the trained network",
+    "many_temperature_by_validation": "temperature with the highest accuracy on validation characters",
     "correlation": "correlation of the entries of U with those of the trained network",
     "correlation_chance": "part of orders of the heads in which the correlation is as large",
 }
@@ -116,6 +126,7 @@ class OneShot(Study):
     - `sampled_…` from networks sampled at `compared_width` and the temperature chosen there by validation;
     - `repeated_accuracy` [repetition, width, part] at the temperature that each repetition's validation characters
       choose, and `repeated_…_accuracy` of the other choices and predictors, if there are several repetitions;
+    - `many_…` [turned, examples, many_width, many_temperature] of the theory with more and more training examples;
     - `correlation` [coefficient, width, temperature] of U with that of the trained network, and
       `correlation_chance`, how often heads in another order correlate as much.
     """
@@ -133,6 +144,9 @@ class OneShot(Study):
             record = one_shot_record(config, sampled=True)
             sampled = workspace.part("sampled").sweep(one_shot_sampled, point, record)
             dataset = dataset.merge(sampled.isel(width=0, temperature=0, drop=True))
+        if config.many is not None:
+            many = with_agreement(many_examples(config, workspace), network_of(config))
+            dataset = dataset.merge(packed(many), compat="equals", join="exact")
         if config.repetitions > 1:
             seeds = range(config.seed + 1, config.seed + config.repetitions)
             others = [_theory(dataclasses.replace(config, seed=seed), workspace, f"_{seed}") for seed in seeds]
@@ -183,9 +197,27 @@ class OneShot(Study):
             "rank": rank.statistic,
             "highest": [names[np.argmax(values)] for values in (ours, theirs)],
             "lowest": [names[np.argmin(values)] for values in (ours, theirs)],
+            "many": _many_values(dataset) if config.many is not None else None,
             "overlaps": {width_name(one): chosen.label_overlap.sel(width=one).values for one in (best, np.inf)},
             "failed": int((~dataset.converged.astype(bool)).sum()),
         }
+
+
+def _many_values(dataset: xr.Dataset) -> dict[str, Any]:
+    """What the page says of more and more examples: tables, and the agreement at the last number of examples."""
+    many = unpacked(dataset)
+    last = at_validation(many).sel(turned=0).isel(examples=-1)
+    best = last.sel(width=last.order_correlation.idxmax("width"))
+    return {
+        "examples": many.examples.values.tolist(),
+        "tables": by_examples(many, dataset.trained_accuracy),
+        "choices": choices_of_theory(many),
+        "width": width_name(float(best.width)),
+        "correlation": float(best.order_correlation),
+        "chance": float(best.order_chance),
+        "cosine": float(best.readout_cosine),
+        "accuracy": float(last.accuracy.sel(part="test").max()),
+    }
 
 
 def _beside_sampled(dataset: xr.Dataset, theory: np.ndarray, sampled: np.ndarray) -> dict[str, Any]:

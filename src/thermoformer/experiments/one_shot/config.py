@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..._validation import fail
 from ..sweeping import check_fields
 from .training import OneShotTrainingConfig
+
+
+@dataclass(frozen=True)
+class ManyExamples:
+    """The part of an experiment that has more and more training examples.
+
+    Arguments:
+        examples: numbers of training sequences P.
+        widths, temperatures: of the theory at each of them; the Gaussian process is always added.
+    """
+
+    examples: tuple[int, ...] = (600, 4000, 20_000, 60_000)
+    widths: tuple[int, ...] = (10, 100, 512)
+    temperatures: tuple[float, ...] = (0.1, 0.3, 0.7)
+
+    def __post_init__(self) -> None:
+        names = {"examples": "number of examples", "widths": "width", "temperatures": "temperature"}
+        check_fields(self, ascending=names)
+
+    @classmethod
+    def quick(cls) -> ManyExamples:
+        """The small size."""
+        return cls(examples=(200, 2000), widths=(10,), temperatures=(0.3, 0.7))
 
 
 @dataclass(frozen=True)
@@ -31,6 +54,7 @@ class OneShotConfig:
         channels, classes, characters: of the task that the network was trained for, as in `OneShotTrainingConfig`.
         sampled_draws: draws of each chain of sampled networks at one width; 0 leaves them out.
         chains: of sampled networks.
+        many: the theory with more and more training examples; None leaves it out.
     """
 
     training_examples: int = 600
@@ -50,6 +74,7 @@ class OneShotConfig:
     characters: int | None = None
     sampled_draws: int = 500
     chains: int = 2
+    many: ManyExamples | None = field(default_factory=ManyExamples)
 
     def __post_init__(self) -> None:
         ascending = {"widths": "width", "temperatures": "temperature"}
@@ -69,6 +94,7 @@ class OneShotConfig:
             temperatures=(0.001, 0.01, 0.1, 0.5),
             sampled_draws=200,
             repetitions=1,
+            many=ManyExamples.quick(),
             seed=seed,
         )
 

@@ -11,6 +11,7 @@ from ...figures import styled
 from ..base import legend_below
 from ..words import fixed, width_name
 from .config import OneShotConfig
+from .many import at_validation, unpacked
 from .numbers import (
     COEFFICIENTS,
     PART_NAMES,
@@ -128,4 +129,36 @@ def draw_correlation(dataset: xr.Dataset, config: OneShotConfig) -> Figure:
         ax.set_title(title)
         ax.legend(ncols=3 if len(curves) > len(COEFFICIENTS) else 2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     axes[0, 0].set_ylabel("correlation with the trained U")
+    return figure
+
+
+@styled
+def draw_many(dataset: xr.Dataset, config: OneShotConfig) -> Figure | None:
+    """Accuracy, and agreement of U and of readouts with the trained network, against the number of examples."""
+    if config.many is None:
+        return None
+    many = at_validation(unpacked(dataset)).sel(turned=0)
+    panels = {
+        "accuracy on test characters (%)": 100 * many.accuracy.sel(part="test"),
+        "U off the diagonal, Pearson": many.order_correlation,
+        "readout of all paths, cosine": many.readout_cosine,
+    }
+    figure, axes = figures.figure_grid(1, len(panels), size=(3.9, 3.9))
+    colours = [figures.PALETTE[name] for name in ("blue", "vermilion", "green", "purple", "orange", "sky")]
+    for ax, (title, values) in zip(axes[0], panels.items(), strict=True):
+        for number, width in enumerate(many.width.values):
+            look = {"color": "black", "linestyle": "--"} if np.isinf(width) else {"color": colours[number % 6]}
+            curve = values.sel(width=width)
+            if np.isfinite(curve).any():
+                ax.plot(many.examples, curve, "o-" if np.isfinite(width) else "s", label=width_name(width), **look)
+        ax.set(xscale="log", xlabel="training examples P", title=title)
+    axes[0, 0].axhline(
+        100 * float(dataset.trained_accuracy.sel(part="test")),
+        color=figures.PALETTE["grey"],
+        linestyle=":",
+        label="trained network",
+    )
+    for ax in axes[0, 1:]:
+        ax.set_ylim(min(0.0, ax.get_ylim()[0]), 1)
+    legend_below(figure)
     return figure

@@ -34,6 +34,7 @@ from ...learning import (
 from ...learning.evidence import limit_choice
 from ...networks import AttentionNetwork, load_network
 from ...sweeps import resumable
+from ...tasks import OneShotTask
 from ..sampled import whole_key
 from ..sweeping import config_of, record_of
 from .config import OneShotConfig
@@ -45,14 +46,19 @@ _MODULE = "thermoformer.experiments.one_shot_points"
 PARTS = ("validation", "test", "fashion-mnist", "mnist")
 # All weights are sampled up to this width, where it costs little; beyond it, the order parameters alone.
 WIDEST_GIBBS = 100
-# Fields that change no single point of the theory, as every record has them.
+# Fields that no record of a point has, and fields that change no single point, as every record has them.
+_NO_NUMBERS = ("choose_variances", "repetitions", "many")
 _EVERY_POINT: dict[str, Any] = {"widths": (1,), "temperatures": (1.0,), "sampled_draws": 0, "chains": 1}
 
 
 class FrozenHeads(NamedTuple):
-    """What the theory learns from: the network, and of every part its features, labels and the network's accuracy."""
+    """What the theory learns from: the network, and of every part its features, labels and the network's accuracy.
+
+    `tasks` has the sequences of every part, and "turned": training characters in all orientations.
+    """
 
     network: AttentionNetwork
+    tasks: dict[str, OneShotTask]
     features: dict[str, PathFeatures]
     labels: dict[str, np.ndarray]
     accuracy: dict[str, float]
@@ -78,7 +84,7 @@ def one_shot_record(config: OneShotConfig, *, sampled: bool = False) -> dict[str
     if config.network is not None:
         load_network(config.network)  # says what is wrong with it
     record = {**record_of(config, **same), "network_checksum": _checksum(config)}
-    return {name: value for name, value in record.items() if name not in ("choose_variances", "repetitions")}
+    return {name: value for name, value in record.items() if name not in _NO_NUMBERS}
 
 
 def _checksum(config: OneShotConfig) -> str:
@@ -88,13 +94,18 @@ def _checksum(config: OneShotConfig) -> str:
         return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
+def network_of(config: OneShotConfig) -> AttentionNetwork:
+    """The trained network of a config."""
+    return shipped_network() if config.network is None else load_network(config.network)
+
+
 def frozen_heads(config: OneShotConfig, checksum: str = "") -> FrozenHeads:
     """The features of a config's network on all parts of the images; computed once in a process.
 
     Arguments:
         checksum: of the network, so that another one under the same path is not taken for it; any where empty.
     """
-    same = {"components": 1, "variance": 1.0, "choose_variances": False, "repetitions": 1, **_EVERY_POINT}
+    same = {"components": 1, "variance": 1.0, "choose_variances": False, "repetitions": 1, "many": None, **_EVERY_POINT}
     return _frozen_heads(dataclasses.replace(config, **same), checksum)
 
 
@@ -104,7 +115,7 @@ def _frozen_heads(config: OneShotConfig, checksum: str) -> FrozenHeads:
         raise fail(
             "network", f"{config.network or SHIPPED}, which is another by now", "the one that the sweep began with"
         )
-    network = shipped_network() if config.network is None else load_network(config.network)
+    network = network_of(config)
     if network.arch.outputs > 1 or network.arch.skip:
         raise fail("network", str(network.arch), "a network with one output and without skips")
     training, report = config.training_config(), inside.get()
@@ -125,14 +136,19 @@ def _frozen_heads(config: OneShotConfig, checksum: str) -> FrozenHeads:
         features[part], labels[part] = network.path_features(x), signs.astype(float)
         if part in PARTS:
             accuracy[part] = network.accuracy(x, labels[part])
-    return FrozenHeads(network, features, labels, accuracy)
+    tasks = tasks | {"turned": dataclasses.replace(tasks["training"], rotations=True)}
+    return FrozenHeads(network, tasks, features, labels, accuracy)
 
 
-def _given(record: Mapping[str, Any]) -> tuple[OneShotConfig, FrozenHeads]:
+def given_config(record: Mapping[str, Any]) -> tuple[OneShotConfig, FrozenHeads]:
+    """The config of a record, and what its theory learns from."""
     fields = dict(record)
     checksum = fields.pop("network_checksum")
     config = config_of(OneShotConfig, fields)
     return config, frozen_heads(config, checksum)
+
+
+_given = given_config  # the name in the text of these points, of which folders keep a hash
 
 
 @resumable

@@ -43,8 +43,8 @@ class OneShotTrainingConfig:
         key_size: G.
         steps, batch: how many batches, and sequences in each.
         seed: of the initial weights and of the sequences; the split by character is always the same.
-        learning_rate, weight_decay, clip, warmup, scale, key_scale, validate_every, checkpoint_every, patience: as in
-            `TrainingSettings`.
+        learning_rate, weight_decay, clip, head_dropout, warmup, scale, key_scale, validate_every, checkpoint_every,
+            patience: as in `TrainingSettings`.
         rotations: turned characters are training classes of their own; validation and test have none.
         channels: of the images, 1 or 3.
         classes: characters for training, validation and test.
@@ -61,6 +61,7 @@ class OneShotTrainingConfig:
     learning_rate: float = 1e-3
     weight_decay: float = 5e-5
     clip: float | None = 1.0
+    head_dropout: float = 0.0
     warmup: int = 1000
     scale: float = 1.0
     key_scale: float = 0.5
@@ -130,6 +131,7 @@ class OneShotTrainingConfig:
         usual = OneShotTrainingConfig.learning_rate
         rate = "" if self.learning_rate == usual else f" --learning-rate {self.learning_rate}"
         clip = "" if self.clip == OneShotTrainingConfig.clip else f" --clip {self.clip or 0:g}"
+        clip += f" --head-dropout {self.head_dropout:g}" if self.head_dropout else ""
         patience = "" if self.patience is None else f" --patience {self.patience}"
         quick = " --quick" if self.characters is not None else ""
         return f"thermoformer train one-shot --heads {heads} {sizes} --seed {self.seed}{rate}{clip}{patience}{quick}"

@@ -16,14 +16,21 @@ from ...networks import train as train_network
 from ...sweeps import resumable
 from .. import store
 from ..base import Study
+from ..one_shot.many import many_examples
 from ..sweeping import Workspace, config_of, record_of
 from . import numbers
-from .config import MEASURED, ORDERS, SCORES, PruningConfig, PruningInputs, pruning_inputs, sequences
+from .config import FORESEEN, MEASURED, ORDERS, SCORES, PruningConfig, PruningInputs, pruning_inputs, sequences
 from .numbers import rank_correlation, single_drops
+from .predicted import METHODS, agreement_rows, chosen_sets, one_shot_config, predicted_data, set_rows
 from .scores import all_codes, order_codes, removed_heads, rescored_data, score_data
 
 # Fields that change no number of the plain accuracies and of the scores.
-_LATER = ("random_orders", "rescored", *(name for name in PruningConfig.__dataclass_fields__ if "finetun" in name))
+_LATER = (
+    "many",
+    "random_orders",
+    "rescored",
+    *(name for name in PruningConfig.__dataclass_fields__ if "finetun" in name),
+)
 # Fields that change no fine-tuned network have these values in its record, whatever their defaults are.
 _SAME: dict[str, Any] = {
     "random_orders": 1000,
@@ -96,9 +103,16 @@ def _codes_to_finetune(config: PruningConfig, orders: xr.Dataset) -> list[int]:
     counts = [count for count in config.finetuned_removed if count in orders.removed.values]
     if not counts:
         return []
-    named = orders.order_code.sel(order=list(config.finetuned_orders), removed=counts).values
+    tuned = [name for name in config.finetuned_orders if name in orders.order.values]
+    named = orders.order_code.sel(order=tuned, removed=counts).values
     random = orders.random_code[: config.finetuned_random].sel(removed=counts).values
     return [0, *sorted({int(code) for code in (*named.ravel(), *random.ravel())} - {0})]
+
+
+def _with_orders(orders: xr.Dataset, more: xr.DataArray) -> xr.Dataset:
+    """The orders with more of them, [order, removed]."""
+    both = xr.concat([orders.order_code, more.reset_coords(drop=True).rename("order_code")], "order")
+    return orders.drop_vars(["order_code", "order"]).assign(order_code=both)
 
 
 class Pruning(Study):
@@ -108,7 +122,8 @@ class Pruning(Study):
     fashion-mnist and mnist sequences; `finetuned_accuracy` in the same form, nan if it was not fine-tuned; a subset
     is a number whose bit i says that head i is gone. `score` [score_name, head]. `order_code` [order, removed] and
     `random_code` [random, removed], the subsets that the orders pass through. `grid_accuracy` [width, temperature] of
-    the theory on validation sequences, its choice in the attributes.
+    the theory on validation sequences, its choice in the attributes. With more and more training examples:
+    `predicted_accuracy` [examples, many_width, part, subset] and `many_score` [many_score_name, head].
     """
 
     name, title, config, point = "pruning", "Pruning", PruningConfig, finetuned_network
@@ -120,6 +135,9 @@ class Pruning(Study):
         "grid_accuracy": "accuracy of the theory on validation sequences",
         "grid_converged": "whether the theory's solver reached its tolerance",
         "order_code": "heads gone, as bits",
+        "predicted_accuracy": "accuracy without the heads as the theory foresees it",
+        "many_sum": "sum of |U| over pairs of paths with the head, over the largest",
+        "many_score": "score of the head with the largest number of examples",
         "random_code": "heads gone in random orders, as bits",
     }
 
@@ -136,18 +154,26 @@ class Pruning(Study):
 
         subsets, scores = kept("subsets", subset_data), kept("scores", score_data)
         orders = order_codes(config, inputs, scores, subsets)
+        foreseen = xr.Dataset()
+        if config.many is not None:
+            many = many_examples(one_shot_config(config), workspace)
+            file = workspace.part("foreseen.nc").folder
+            of_many = f"{mark}-{store.fingerprint(config.many)}"
+            foreseen = store.kept(file, of_many, lambda: predicted_data(config, inputs, many, workspace.progress))
+            best = chosen_sets(foreseen.predicted_accuracy).sel(many_width=foreseen.many_chosen_width)
+            orders = _with_orders(orders, best.isel(examples=-1).expand_dims(order=[FORESEEN]))
         finetuned = xr.full_like(subsets, np.nan).rename(accuracy="finetuned_accuracy")
         if codes := _codes_to_finetune(config, orders):
             record = record_of(config, **_SAME) | {"digest": inputs.network.digest}
+            del record["many"]  # it changes no fine-tuned network
             found = workspace.part("finetuned").sweep(finetuned_network, {"subset": codes}, record)
             finetuned = found.reindex(subset=subsets.subset.values, part=subsets.part.values)
         if config.rescored:
             again = kept("rescored", rescored_data, scores).rescored.assign_coords(removed=orders.removed)
-            both = xr.concat([orders.order_code, again.rename("order_code")], "order")
-            orders = orders.drop_vars(["order_code", "order"]).assign(order_code=both)
-        parts = [subsets, scores.drop_attrs(deep=False), finetuned, orders]
+            orders = _with_orders(orders, again)
+        parts = [subsets, scores.drop_attrs(deep=False), finetuned, orders, foreseen.drop_attrs(deep=False)]
         whole = xr.merge(parts, combine_attrs="drop", join="exact")
-        return whole.assign_attrs(scores.attrs, heads=list(inputs.network.arch.heads))
+        return whole.assign_attrs(scores.attrs | foreseen.attrs, heads=list(inputs.network.arch.heads))
 
     def tables(self, dataset: xr.Dataset, config: PruningConfig) -> dict[str, pd.DataFrame]:
         """Heads one by one, and all curves."""
@@ -170,12 +196,27 @@ class Pruning(Study):
                 for name in SCORES
             },
             "published": rank_correlation(range(len(published)), [-accuracy for accuracy in published]),
+            "many": self._foreseen(dataset, drops) if config.many is not None else None,
             "curves": {
                 numbers.TITLES[part]: (*numbers.curve_rows(one, ORDER_LABELS), numbers.verdicts(one))
                 for part, one in curves.items()
             },
             "control": {numbers.TITLES[part]: float(tuned.sel(part=part)) for part in MEASURED},
             "finetuned": numbers.curve_rows(finetuned, ORDER_LABELS),
+        }
+
+    def _foreseen(self, dataset: xr.Dataset, drops: np.ndarray) -> dict[str, Any]:
+        """What the page says of networks that the theory foresees."""
+        return {
+            "examples": dataset.examples.values.tolist(),
+            "picked": [f"foreseen, P = {count}" for count in dataset.examples.values.tolist()],
+            "width": int(dataset.many_chosen_width),
+            "temperature": dataset.many_chosen_temperature,
+            "agreement": agreement_rows(dataset),
+            "sets": {numbers.TITLES[part]: set_rows(dataset, part) for part in MEASURED},
+            "scores": {
+                name: rank_correlation(dataset.many_score.sel(many_score_name=name).values, drops) for name in METHODS
+            },
         }
 
 

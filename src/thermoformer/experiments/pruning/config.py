@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from ..._validation import fail, positive_integer, positive_number
 from ...learning.scores import head_labels
 from ...networks import AttentionNetwork, TrainingSettings, load_network
 from ...tasks import OneShotTask
+from ..one_shot.config import ManyExamples
 from ..one_shot.training import OneShotTrainingConfig, one_shot_parts, one_shot_tasks, shipped_network
 from ..sweeping import check_fields
 
@@ -23,6 +24,8 @@ MEASURED = ("test", "fashion-mnist", "mnist")
 SCORES = ("theory", "evidence", "gradient", "trained")
 RESCORED = ("theory, rescored", "evidence, rescored")
 ORDERS = (*SCORES, "theory, descending", "search")
+# The sets of heads that the theory with the largest number of examples foresees to be best.
+FORESEEN = "foreseen"
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class PruningConfig:
         finetuning_steps, finetuning_batch, finetuning_rate: batches of training characters, turned ones too, sequences
             in each, and Adam's rate, which falls to 0.
         finetuned_sequences: what fine-tuned networks are measured on, of test characters and of each other data set.
+        many: the theory with more and more training examples, and what it foresees; None leaves it out.
         channels, characters, classes: of the images, as in `OneShotTrainingConfig`.
     """
 
@@ -57,12 +61,13 @@ class PruningConfig:
     random_orders: int = 1000
     rescored: bool = True
     finetuned_removed: tuple[int, ...] = (2, 4, 6)
-    finetuned_orders: tuple[str, ...] = ORDERS
+    finetuned_orders: tuple[str, ...] = (*ORDERS, FORESEEN)
     finetuned_random: int = 10
     finetuning_steps: int = 200
     finetuning_batch: int = 64
     finetuning_rate: float = 2e-4
     finetuned_sequences: int = 4096
+    many: ManyExamples | None = field(default_factory=ManyExamples)
     channels: int = 1
     characters: int | None = None
     classes: tuple[int, int, int] = (1028, 172, 423)
@@ -80,8 +85,9 @@ class PruningConfig:
             positive_integer("finetuned_removed", count)
         if self.finetuned_random > self.random_orders:
             raise fail("finetuned_random", self.finetuned_random, f"at most {self.random_orders}, the random orders")
-        if unknown := set(self.finetuned_orders) - set(ORDERS):
-            raise fail("finetuned_orders", sorted(unknown), f"names from {ORDERS}")
+        known = (*ORDERS, FORESEEN)
+        if unknown := set(self.finetuned_orders) - set(known):
+            raise fail("finetuned_orders", sorted(unknown), f"names from {known}")
 
     @classmethod
     def quick(cls, seed: int = 0, **changes: Any) -> PruningConfig:
@@ -90,7 +96,7 @@ class PruningConfig:
         small |= {"other_sequences": 1024, "finetuned_sequences": 1024, "seed": seed}
         small |= {"widths": (10,), "temperatures": (0.1, 0.5), "rescored": False, "finetuned_removed": (4,)}
         small |= {"finetuned_orders": ("theory",), "finetuned_random": 1}
-        small |= {"finetuning_steps": 40, "finetuning_batch": 32}
+        small |= {"finetuning_steps": 40, "finetuning_batch": 32, "many": ManyExamples.quick()}
         return cls(**small | changes)
 
     def with_network(self, file: Path, training: OneShotTrainingConfig) -> PruningConfig:

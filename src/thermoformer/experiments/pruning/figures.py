@@ -10,9 +10,10 @@ from ... import figures
 from ...figures import styled
 from ...learning.scores import head_of
 from ..base import legend_below
-from ..words import binomial_error, fixed, general
+from ..words import binomial_error, fixed, general, width_name
 from .config import MEASURED, SCORES, PruningConfig
 from .numbers import SCORE_NAMES, TITLES, finetuned_curves, order_curves, rank_correlation, single_drops
+from .predicted import agreement
 
 _AXES = {"evidence": "log evidence lost", "gradient": "|slope of the loss|"}
 
@@ -47,6 +48,41 @@ def draw_finetuned(dataset: xr.Dataset, config: PruningConfig) -> Figure | None:
     if dataset.finetuned_accuracy.isnull().all():
         return None
     return _panels({part: finetuned_curves(dataset, part, config) for part in MEASURED})
+
+
+@styled
+def draw_foreseen(dataset: xr.Dataset, config: PruningConfig) -> Figure | None:
+    """Accuracies of all pruned networks, predicted against true, and how they agree with more and more examples."""
+    if config.many is None:
+        return None
+    figure, axes = figures.figure_grid(1, 2, size=(4.9, 4.1))
+    left, right = axes[0]
+    width = dataset.attrs["many_chosen_width"]
+    sizes = np.array([int(code).bit_count() for code in dataset.subset.values])
+    predicted = dataset.predicted_accuracy.sel(part="test", many_width=width).isel(examples=-1)
+    true = dataset.accuracy.sel(part="test")
+    colours = [figures.PALETTE[name] for name in ("black", "blue", "vermilion", "green", "purple", "orange", "sky")]
+    for size in np.unique(sizes)[::-1]:
+        here, look = sizes == size, {"s": 14 if size > 2 else 26, "zorder": 3 - size / 10}
+        label = "whole network" if size == 0 else f"{size} removed"
+        left.scatter(100 * predicted[here], 100 * true[here], color=colours[size % len(colours)], label=label, **look)
+    ends = 100 * float(min(predicted.min(), true.min())) - 1, 100 * float(max(predicted.max(), true.max())) + 1
+    left.plot(ends, ends, color=figures.PALETTE["grey"], linestyle=":", linewidth=0.8, zorder=0)
+    left.set(xlabel="foreseen accuracy (%)", ylabel="accuracy of the pruned network (%)")
+    left.set_title(f"test characters, P = {int(dataset.examples[-1])}")
+    left.legend(fontsize="small", ncols=2)
+    found = agreement(dataset)
+    for number, one in enumerate(found.many_width.values):
+        colour = "black" if np.isinf(one) else colours[1 + number % (len(colours) - 1)]
+        dashes = "--" if np.isinf(one) else "-"
+        right.plot(
+            found.examples, found.all_sets.sel(many_width=one), f"o{dashes}", color=colour, label=width_name(one)
+        )
+    right.axhline(0, color=figures.PALETTE["grey"], linewidth=0.8, zorder=0)
+    right.set(xscale="log", xlabel="training examples P", ylabel="Pearson, foreseen and true", ylim=(None, 1))
+    right.set_title(f"all {dataset.sizes['subset']} sets of heads")
+    right.legend()
+    return figure
 
 
 def _panels(curves: dict[str, xr.Dataset]) -> Figure:

@@ -1,0 +1,148 @@
+"""Pruned networks as the theory foresees them, before anything is measured (trained networks §2, §3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ..._progress import Progress
+from ...learning import accuracies_without, head_scores, solve
+from ..one_shot.config import OneShotConfig
+from ..one_shot.many import at_validation, rotated_training
+from ..one_shot.points import given_config, one_shot_record
+from ..words import fixed, percent, width_name
+from .config import MEASURED, PruningConfig, PruningInputs
+from .numbers import rank_correlation
+from .scores import all_codes, removed_heads
+
+# Scores of heads from validation characters, with the largest number of examples.
+METHODS = ("predicted ablation", "solved again")
+
+
+def one_shot_config(config: PruningConfig) -> OneShotConfig:
+    """The config of the one-shot experiment whose theory has more and more examples, for the same network."""
+    names = ("network", "seed", "channels", "characters", "classes", "many", "validation_sequences")
+    same: dict[str, Any] = {name: getattr(config, name) for name in names}
+    sizes = {"test_sequences": config.finetuned_sequences, "other_sequences": config.finetuned_sequences}
+    return OneShotConfig(training_examples=config.training_sequences, components=1, **sizes, **same)
+
+
+def chosen_width(many: xr.Dataset) -> float:
+    """The finite width that does best on validation characters with the largest number of examples."""
+    last = at_validation(many).accuracy.sel(turned=0, part="validation").isel(examples=-1)
+    return float(last.where(np.isfinite(last.width), -1).idxmax("width"))
+
+
+def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Dataset, progress: Progress) -> xr.Dataset:
+    """What the theory with more and more examples foresees, from the readouts of its paths alone.
+
+    `predicted_accuracy` [examples, width, part, subset] of every set of heads that is gone, nothing solved again;
+    `many_sum` [examples, width, head], the scores by the sum of |U|; and `many_score` [many_score_name, head] of the
+    width that is chosen, with the largest number of examples.
+    """
+    arch, heads = inputs.network.arch, inputs.heads
+    codes = all_codes(arch, heads)
+    sets = [removed_heads(heads, code) for code in codes]
+    plain, names = at_validation(many).sel(turned=0), ("validation", *MEASURED)
+    readout = plain.readout.transpose("examples", "width", "path", "feature").values
+    accuracy = np.empty((*readout.shape[:2], len(names), len(codes)))
+    for number, name in enumerate(names):
+        progress(number, len(names) + 1, f"every set of heads, foreseen: {name}")
+        x, y = inputs.tasks[name].sequences(config.measured_on(name))
+        xi = np.asarray(inputs.network.path_features(x).values)
+        for at in np.ndindex(readout.shape[:2]):
+            parts = np.einsum("xai,ai->xa", xi, readout[at])
+            accuracy[(*at, number)] = accuracies_without(arch, parts, sets, y)
+    orders = plain.order_parameter.transpose("examples", "width", "path", "other_path").values
+    sums = [[head_scores(arch, order).values for order in row] for row in orders]
+    progress(len(names), len(names) + 1, "scores of heads with many examples")
+    width = chosen_width(many)
+    temperature = float(plain.temperature_by_validation.sel(width=width).isel(examples=-1))
+    record = one_shot_record(one_shot_config(config))
+    whole, frozen = given_config(record)
+    data = rotated_training(whole, record["network_checksum"], int(many.examples[-1]), False)
+    solution = solve(frozen.architecture(int(width), whole), *data, temperature=temperature, throw=False)
+    held_out = {"features": frozen.features["validation"], "labels": frozen.labels["validation"]}
+    given = solution.architecture, solution
+    scores = [head_scores(*given, method=method, normalise=False, **held_out).values for method in METHODS]
+    return xr.Dataset(
+        {
+            "predicted_accuracy": (("examples", "many_width", "part", "subset"), accuracy),
+            "many_sum": (("examples", "many_width", "head"), np.array(sums)),
+            "many_score": (("many_score_name", "head"), np.array(scores)),
+        },
+        {
+            "examples": plain.examples.values,
+            "many_width": plain.width.values,
+            "part": list(names),
+            "subset": np.array(codes, np.int64),
+            "many_score_name": list(METHODS),
+        },
+        {"many_chosen_width": width, "many_chosen_temperature": temperature},
+    )
+
+
+def chosen_sets(predicted: xr.DataArray) -> xr.DataArray:
+    """The sets of heads whose removal the theory foresees to cost least on validation sequences: codes [..., removed].
+
+    Arguments:
+        predicted: `predicted_accuracy`.
+    """
+    size = np.array([int(code).bit_count() for code in predicted.subset.values])
+    validation = predicted.sel(part="validation", drop=True)
+    best = [validation.isel(subset=size == count).idxmax("subset") for count in range(size.max() + 1)]
+    return xr.concat(best, "removed").assign_coords(removed=np.arange(size.max() + 1)).astype(np.int64)
+
+
+def agreement(dataset: xr.Dataset, part: str = "test") -> xr.Dataset:
+    """How well pruned networks are foreseen on a part, [examples, many_width].
+
+    `all_sets`: Pearson's correlation of predicted and true accuracy over all sets of heads; `single`: Spearman's over
+    single heads; `sum_of_order`: Spearman's of the sum of |U| with what is lost without each head.
+    """
+    axes, singles = ("examples", "many_width"), [1 << index for index in range(dataset.sizes["head"])]
+    true = dataset.accuracy.sel(part=part)
+    predicted = dataset.predicted_accuracy.sel(part=part).transpose(*axes, "subset")
+    sums = dataset.many_sum.transpose(*axes, "head")
+    found = xr.Dataset(coords={name: dataset[name] for name in axes})
+    for name in ("all_sets", "single", "sum_of_order"):
+        found[name] = (axes, np.full(predicted.shape[:2], np.nan))
+    for at in np.ndindex(predicted.shape[:2]):
+        ours, alone = predicted[at], true.sel(subset=singles).values
+        with np.errstate(invalid="ignore"):  # predictions that are all the same have no correlation
+            found.all_sets[at] = np.corrcoef(ours.values, true.values)[0, 1]
+        found.single[at] = rank_correlation(ours.sel(subset=singles).values, alone).value
+        found.sum_of_order[at] = rank_correlation(sums[at].values, -alone).value
+    return found
+
+
+def set_rows(dataset: xr.Dataset, part: str = "test") -> list[list[str]]:
+    """True accuracies of the sets that the theory picks, beside all sets of their size, by heads removed."""
+    true = dataset.accuracy.sel(part=part)
+    size = np.array([int(code).bit_count() for code in dataset.subset.values])
+    chosen = chosen_sets(dataset.predicted_accuracy).sel(many_width=dataset.attrs["many_chosen_width"])
+    lines = []
+    for removed in range(1, int(size.max()) + 1):
+        every = 100 * true.values[size == removed]
+        picked = [percent(true.sel(subset=int(code))) for code in chosen.sel(removed=removed).values]
+        search = true.sel(subset=int(dataset.order_code.sel(order="search", removed=removed)))
+        spread = f"{every.mean():.1f} ± {every.std(ddof=1):.1f}" if len(every) > 1 else f"{every.mean():.1f}"
+        lines.append([str(removed), *picked, percent(search), spread, f"{every.max():.1f}"])
+    return lines
+
+
+def agreement_rows(dataset: xr.Dataset) -> list[list[str]]:
+    """The numbers of `agreement` on test characters, by width, one line per measure."""
+    found, lines = agreement(dataset), []
+    texts = {
+        "all_sets": "all sets, Pearson",
+        "single": "single heads, Spearman",
+        "sum_of_order": "sum of |U|, Spearman",
+    }
+    for name, text in texts.items():
+        for width in found.many_width.values:
+            values = found[name].sel(many_width=width).values
+            lines.append([text, width_name(width), *("" if np.isnan(value) else fixed(value, 2) for value in values)])
+    return lines
