@@ -98,6 +98,7 @@ _LONG_NAMES = {
     "many_order_parameter": "order parameter U with more and more training examples",
     "many_readout": "readout of every path with more and more training examples",
     "many_log_evidence": "log evidence with more and more training examples",
+    "many_converged": "whether the solver met its tolerance with more and more training examples",
     "many_order_correlation": "correlation of U, off the diagonal, with that of the trained network",
     "many_order_chance": "part of orders of the heads in which this correlation is as large",
     "many_readout_cosine": "cosine of the readouts of all paths with those of the trained network",

@@ -20,9 +20,9 @@ class ManyExamples:
         widths, temperatures: of the theory at each of them; the Gaussian process is always added.
     """
 
-    examples: tuple[int, ...] = (600, 4000, 20_000, 60_000)
+    examples: tuple[int, ...] = (600, 4000, 20_000, 60_000, 300_000)
     widths: tuple[int, ...] = (10, 100, 512)
-    temperatures: tuple[float, ...] = (0.1, 0.3, 0.7)
+    temperatures: tuple[float, ...] = (0.1, 0.3, 0.7, 1.5)
 
     def __post_init__(self) -> None:
         names = {"examples": "number of examples", "widths": "width", "temperatures": "temperature"}
