@@ -19,9 +19,10 @@ from safetensors.numpy import save_file
 from training_process import ARCH, SETTINGS, batch
 
 from thermoformer.learning import Architecture, Weights
-from thermoformer.networks import TrainingSettings, save_network, train
+from thermoformer.learning.scores import path_factors
+from thermoformer.networks import AttentionNetwork, TrainingSettings, save_network, train
 from thermoformer.networks.files import TrainingState, read_checkpoint, sole_writer, write_checkpoint
-from thermoformer.networks.training import initial_parameters, learning_rate
+from thermoformer.networks.training import _weights, dropped_heads, initial_parameters, learning_rate
 
 SHORT = replace(SETTINGS, steps=6, validate_every=2, checkpoint_every=2)
 
@@ -186,6 +187,39 @@ def test_a_gradient_that_is_too_long_is_cut():
     np.testing.assert_allclose(found.network.weights.embedding, np.asarray(start.embedding, float) * 2, atol=1e-6)
 
 
+@pytest.mark.parametrize("skip", [False, True])
+def test_dropped_heads_are_those_of_pruned_networks(skip):
+    arch, rate = Architecture((3, 2), 6, skip=skip), 0.4
+    factors = np.asarray(dropped_heads(arch, rate, jax.random.key(0), 4000))
+    sets = [
+        [(0, h) for h in range(3) if h not in first] + [(1, h) for h in range(2) if h not in second]
+        for first in ([0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2])
+        for second in ([0], [1], [0, 1])
+    ]
+    known = np.array([path_factors(arch, gone) for gone in sets])
+    nearest = np.abs(factors[:, None] - known[None]).max(axis=2)
+    np.testing.assert_allclose(nearest.min(axis=1), 0, atol=1e-6)
+    share = np.bincount(nearest.argmin(axis=1), minlength=len(sets)) / len(factors)
+    # Independent heads; where all of a layer would go, one of them stays.
+    whole = {1: 0.6 * 0.4**2 + 0.4**3 / 3, 2: 0.6**2 * 0.4, 3: 0.6**3}, {1: 0.6 * 0.4 + 0.4**2 / 2, 2: 0.6**2}
+    expected = [whole[0][3 - sum(at == 0 for at, _ in gone)] * whole[1][2 - sum(at for at, _ in gone)] for gone in sets]
+    assert np.abs(share - expected).max() < 5 * np.sqrt(max(expected) / len(factors))
+
+
+def test_training_with_dropped_heads():
+    settings = replace(SHORT, steps=2, head_dropout=0.5, validate_every=1)
+    trained = train(ARCH, batch, batch(5), settings=settings, key=3)
+    start = initial_parameters(ARCH, 4, settings, jax.random.key(3))
+    x, y = batch(0)
+    network = AttentionNetwork(ARCH, _weights(ARCH, start), start.queries, start.keys, settings.readout)
+    factors = dropped_heads(ARCH, 0.5, jax.random.fold_in(jax.random.key(3), 0), len(x))
+    expected = float(np.mean((np.sum(network.path_contributions(x) * factors, axis=1) - y) ** 2))
+    assert float(trained.history.loss[0]) == pytest.approx(expected, rel=1e-5)
+    # Validation has all heads.
+    found = np.mean((np.asarray(trained.network.predict(batch(5)[0])) - batch(5)[1]) ** 2)
+    assert trained.best_loss == pytest.approx(found, rel=1e-5)
+
+
 def test_progress_is_told():
     told = []
     train(ARCH, batch, batch(5), settings=replace(SETTINGS, steps=60), key=3, progress=lambda *now: told.append(now))
@@ -310,6 +344,7 @@ def test_bad_batches():
         ("learning_rate", 0),
         ("weight_decay", -1),
         ("clip", 0),
+        ("head_dropout", 1.0),
         ("warmup", 100),
         ("schedule", "steps"),
         ("scale", float("nan")),

@@ -184,7 +184,9 @@ def trained_network(
     config = OneShotTrainingConfig.quick(seed=seed) if quick else OneShotTrainingConfig.full(seed=seed)
     network, record = Path(folder) / "network.safetensors", Path(folder) / "record.json"
     done = json.loads(record.read_text())["config"] if record.is_file() and network.is_file() else None
-    if done != json.loads(json.dumps(dataclasses.asdict(config))):
+    # A record from before a setting existed has its default.
+    usual, asked = (json.loads(json.dumps(dataclasses.asdict(one))) for one in (OneShotTrainingConfig(), config))
+    if done is None or usual | done != asked:
         run_one_shot_training(config, folder, progress)
     return network, config
 
