@@ -27,6 +27,7 @@ from thermoformer.experiments.orbit_diagram import OrbitDiagramConfig
 from thermoformer.experiments.phase_diagram import PhaseDiagramConfig
 from thermoformer.experiments.pruning import PruningConfig
 from thermoformer.experiments.residuals import ResidualsConfig
+from thermoformer.experiments.trained_networks import TrainedNetworksConfig
 from thermoformer.experiments.trajectories import TrajectoriesConfig
 from thermoformer.experiments.width_convergence import WidthConvergenceConfig
 from thermoformer.sweeps import SweepStore, status_of
@@ -62,6 +63,7 @@ SIZES = {
     ),
     "residuals": (ResidualsConfig.quick(3), ResidualsConfig(seed=3)),
     "pruning": (PruningConfig.quick(seed=3), PruningConfig(seed=3)),
+    "trained-networks": (TrainedNetworksConfig.quick(seed=3), TrainedNetworksConfig(seed=3)),
     "trajectories": (TrajectoriesConfig.quick(), TrajectoriesConfig()),
     "orbit-diagram": (OrbitDiagramConfig().quick(), OrbitDiagramConfig()),
     "orbit-diagram-zoom": (OrbitDiagramConfig.zoom().quick(), OrbitDiagramConfig.zoom()),

@@ -86,7 +86,7 @@ def dataset(out):
 def test_dataset_has_the_documented_variables(dataset, tiny):
     sizes = {"part": 4, "subset": 9, "score_name": 4, "head": 4, "width": 1, "temperature": 1}
     sizes |= {"examples": 2, "many_width": 2, "many_score_name": 2}
-    assert dict(dataset.sizes) == sizes | {"order": 9, "removed": 3, "random": 6}
+    assert dict(dataset.sizes) == sizes | {"order": 10, "removed": 3, "random": 6}
     assert dataset.accuracy.notnull().all() and ((dataset.accuracy >= 0) & (dataset.accuracy <= 1)).all()
     assert dataset.score.notnull().all() and (dataset.order_code[:, 0] == 0).all()
     assert dataset.chosen_width == 5 and dataset.chosen_temperature == 0.5

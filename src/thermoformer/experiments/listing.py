@@ -120,6 +120,12 @@ EXPERIMENTS = {
             module="pruning",
         ),
         Experiment(
+            name="trained-networks",
+            summary="Several networks trained apart: does the theory find their U, and foresee them pruned?",
+            quick_time="about three minutes",
+            module="trained_networks",
+        ),
+        Experiment(
             name="trajectories",
             summary="Attention fed on its own output at six temperatures: a closed curve, cycles, and chaos",
             quick_time="about half a minute",

@@ -27,6 +27,7 @@ _ORDERS: dict[str, dict[str, Any]] = {
     "theory, descending": {"colour": PALETTE["sky"], "marker": "v", "dashes": (3.7, 1.6)},
     "search": {"colour": PALETTE["black"], "marker": "*", "dashes": (3.7, 1.6)},
     "foreseen": {"colour": PALETTE["orange"], "marker": "P"},
+    "magnitude": {"colour": PALETTE["grey"], "marker": "X", "dashes": (1, 1.65)},
 }
 ORDER_LABELS = {
     "theory": "theory's U, lowest first",
@@ -38,6 +39,7 @@ ORDER_LABELS = {
     "theory, descending": "theory's U, highest first",
     "search": "best set on validation",
     "foreseen": "best set as the theory foresees it",
+    "magnitude": "norm of weights, lowest first",
 }
 # Rules for pretrained models: ours in strong colours and full lines.
 _OURS: dict[str, dict[str, Any]] = {

@@ -5,6 +5,7 @@ from .files import load_network, save_network
 from .pruning import (
     PruningCurve,
     gradient_importance,
+    magnitude_scores,
     pruned_accuracies,
     pruning_curve,
     random_orders,
@@ -21,6 +22,7 @@ __all__ = [
     "TrainingSettings",
     "gradient_importance",
     "load_network",
+    "magnitude_scores",
     "pruned_accuracies",
     "pruning_curve",
     "random_orders",

@@ -85,6 +85,22 @@ def trained_scores(network: AttentionNetwork) -> HeadScores:
     return head_scores(network.arch, order_parameter_from_weights(network.arch, network.weights))
 
 
+def magnitude_scores(network: AttentionNetwork) -> HeadScores:
+    """The norm of each head's value weights V, the commonest rule that needs no data.
+
+    Example:
+        >>> from thermoformer.learning import prior_weights
+        >>> arch, maps = Architecture((2,), 5), np.ones((1, 2, 3, 4))
+        >>> weights = prior_weights(arch, 4, key=0)
+        >>> larger = weights._replace(values=(weights.values[0].at[1].multiply(9.0),))
+        >>> magnitude_scores(AttentionNetwork(arch, larger, maps, maps)).ascending()
+        [(0, 0), (0, 1)]
+    """
+    values = checked_network("network", network).weights.values
+    norms = [np.linalg.norm(np.asarray(layer).reshape(len(layer), -1), axis=1) for layer in values]
+    return HeadScores(head_labels(network.arch), np.concatenate(norms))
+
+
 def removal_order(arch: Architecture, order: Sequence[Head]) -> list[Head]:
     """The heads of an order that can be removed one after another: the last head of a layer is kept.
 

@@ -182,13 +182,18 @@ def trained_network(
         The file of the network, and the config that it was trained with.
     """
     config = OneShotTrainingConfig.quick(seed=seed) if quick else OneShotTrainingConfig.full(seed=seed)
+    return one_shot_network(config, folder, progress), config
+
+
+def one_shot_network(config: OneShotTrainingConfig, folder: str | Path, progress: Progress | None = None) -> Path:
+    """The file of a network trained in a folder; a training that is done there is not done again."""
     network, record = Path(folder) / "network.safetensors", Path(folder) / "record.json"
     done = json.loads(record.read_text())["config"] if record.is_file() and network.is_file() else None
     # A record from before a setting existed has its default.
     usual, asked = (json.loads(json.dumps(dataclasses.asdict(one))) for one in (OneShotTrainingConfig(), config))
     if done is None or usual | done != asked:
         run_one_shot_training(config, folder, progress)
-    return network, config
+    return network
 
 
 def one_shot_parts(config: OneShotTrainingConfig, progress: Progress = silent) -> dict[str, ImageClasses]:

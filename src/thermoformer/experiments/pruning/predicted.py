@@ -10,7 +10,7 @@ import xarray as xr
 from ..._progress import Progress
 from ...learning import accuracies_without, head_scores, solve
 from ..one_shot.config import OneShotConfig
-from ..one_shot.many import at_validation, rotated_training
+from ..one_shot.many import at_validation, rotated_training, with_agreement
 from ..one_shot.points import given_config, one_shot_record
 from ..words import fixed, percent, width_name
 from .config import MEASURED, PruningConfig, PruningInputs
@@ -39,6 +39,7 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
     """What the theory with more and more examples foresees, from the readouts of its paths alone.
 
     `predicted_accuracy` [examples, width, part, subset] of every set of heads that is gone, nothing solved again;
+    `order_correlation`, `order_chance` and `readout_cosine` [examples, width] of `with_agreement`;
     `many_sum` [examples, width, head], the scores by the sum of |U|; and `many_score` [many_score_name, head] of the
     width that is chosen, with the largest number of examples.
     """
@@ -55,6 +56,7 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
         for at in np.ndindex(readout.shape[:2]):
             parts = np.einsum("xai,ai->xa", xi, readout[at])
             accuracy[(*at, number)] = accuracies_without(arch, parts, sets, y)
+    agreeing = with_agreement(plain, inputs.network)[["order_correlation", "order_chance", "readout_cosine"]]
     orders = plain.order_parameter.transpose("examples", "width", "path", "other_path").values
     sums = [[head_scores(arch, order).values for order in row] for row in orders]
     progress(len(names), len(names) + 1, "scores of heads with many examples")
@@ -70,6 +72,7 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
     return xr.Dataset(
         {
             "predicted_accuracy": (("examples", "many_width", "part", "subset"), accuracy),
+            **{name: (("examples", "many_width"), one.values) for name, one in agreeing.data_vars.items()},
             "many_sum": (("examples", "many_width", "head"), np.array(sums)),
             "many_score": (("many_score_name", "head"), np.array(scores)),
         },

@@ -11,7 +11,14 @@ from ..._progress import Progress
 from ...learning import HeadScores, PathFeatures, evidence_scores, head_scores, solve_grid
 from ...learning.architecture import Architecture
 from ...learning.scores import head_name
-from ...networks import gradient_importance, random_orders, removal_order, rescored_order, trained_scores
+from ...networks import (
+    gradient_importance,
+    magnitude_scores,
+    random_orders,
+    removal_order,
+    rescored_order,
+    trained_scores,
+)
 from .config import RESCORED, SCORES, PruningConfig, PruningInputs
 
 Head = tuple[int, int]
@@ -97,6 +104,7 @@ def order_codes(config: PruningConfig, inputs: PruningInputs, scores: xr.Dataset
         codes[name] = codes_along(heads, removal_order(arch, ascending))
         if name == "theory":
             codes["theory, descending"] = codes_along(heads, removal_order(arch, ascending[::-1]))
+    codes["magnitude"] = codes_along(heads, removal_order(arch, magnitude_scores(inputs.network).ascending()))
     size = np.array([int(code).bit_count() for code in subsets.subset.values])
     validation = subsets.accuracy.sel(part="validation").values
     best = [np.flatnonzero(size == count)[np.argmax(validation[size == count])] for count in range(size.max() + 1)]

@@ -1,0 +1,65 @@
+"""Figures of the experiment on several trained networks."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+
+from ... import figures
+from ...figures import styled
+from ..base import legend_below
+from ..pruning.config import MEASURED
+from ..pruning.numbers import TITLES
+from ..words import width_name
+from . import TrainedNetworksConfig
+
+
+@styled
+def draw_agreement(dataset: xr.Dataset, config: TrainedNetworksConfig) -> Figure:
+    """What theory and trained networks have in common against the number of examples: mean and every network."""
+    panels = {
+        "order_correlation": "U off the diagonal, Pearson",
+        "readout_cosine": "readout of all paths, cosine",
+        "all_sets": "pruned networks foreseen, Pearson",
+    }
+    figure, axes = figures.figure_grid(1, len(panels), size=(3.9, 3.9))
+    colours = [figures.PALETTE[name] for name in ("blue", "vermilion", "green", "purple", "orange", "sky")]
+    for ax, (name, title) in zip(axes[0], panels.items(), strict=True):
+        for number, width in enumerate(dataset.many_width.values):
+            values = dataset[name].sel(many_width=width).transpose("network", "examples").values
+            if not np.isfinite(values).all():
+                continue
+            colour = "black" if np.isinf(width) else colours[number % len(colours)]
+            ax.plot(dataset.examples, values.T, color=colour, linewidth=0.6, alpha=0.35)
+            ax.plot(dataset.examples, values.mean(axis=0), "o-", color=colour, label=width_name(width))
+        ax.axhline(0, color=figures.PALETTE["grey"], linewidth=0.8, zorder=0)
+        ax.set(xscale="log", xlabel="training examples P", title=title, ylim=(None, 1))
+    legend_below(figure)
+    return figure
+
+
+@styled
+def draw_curves(dataset: xr.Dataset, config: TrainedNetworksConfig) -> Figure:
+    """Accuracy as heads are removed in several orders, mean over networks with its standard error."""
+    figure, axes = figures.figure_grid(1, len(MEASURED), size=(4.3, 4.6))
+    networks = dataset.sizes["network"]
+    for ax, part in zip(axes[0], MEASURED, strict=True):
+        one = dataset.sel(part=part)
+        curves = xr.Dataset(
+            {
+                "accuracy": one.curve.mean("network"),
+                "random_mean": one.random_mean.mean("network"),
+                "random_spread": one.random_spread.mean("network"),
+            }
+        )
+        if networks > 1:
+            curves["error"] = one.curve.std("network", ddof=1) / np.sqrt(networks)
+        figures.pruning_curves(curves, ax, legend=False)
+        ax.axhline(50, color=figures.PALETTE["grey"], linewidth=0.8, linestyle=":", zorder=0)
+        ax.set_title(TITLES[part])
+    low = min(ax.get_ylim()[0] for ax in axes[0])
+    for ax in axes[0]:
+        ax.set_ylim(low, None)
+    legend_below(figure, ncols=3)
+    return figure
