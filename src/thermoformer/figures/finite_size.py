@@ -82,7 +82,9 @@ def finite_size_steps(dataset: xr.Dataset, ax: Axes | None = None, *, legend: bo
         places = steps + 0.12 * (number - (one.sizes["bits"] - 1) / 2)
         values = np.sqrt(bits) * one.by_step.sel(bits=bits).values
         colour = PALETTE[names[number % len(names)]]
-        look = {"line": 0, "marker": "o", "size": 4.5, "label": f"N = {bits:,}".replace(",", " ")}
+        name = f"N = {bits:,}".replace(",", " " if bits >= 10_000 else "")
+        look = {"line": 0, "marker": "o", "size": 4.5, "label": name}
         marks.append(Curve(places, values, colour, errors=one.predicted_error.values, **look))
-    axes = Axis("step", whole=True), Axis("√N |Δm|, root-mean-square", log=True)
+    top = 1.05 * float(np.nanmax([np.sqrt(one.bits) * one.by_step.max("step"), [predicted.max()] * one.sizes["bits"]]))
+    axes = Axis("step", whole=True), Axis("√N |Δm|, root-mean-square", (0, top))
     return Display(marks, *axes, "inside" if legend else "", size=(5.6, 4.2)).plot(ax)

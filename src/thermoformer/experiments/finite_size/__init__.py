@@ -28,8 +28,8 @@ PREDICTED = {
     "predicted_error": "standard error of √N times by_step that linear noise predicts",
 }
 # Draws of the Gaussian law that linear noise predicts: they leave an error of a fifteenth of a per cent.
-PREDICTION_DRAWS, DRAWS_AT_ONCE = 1_000_000, 50_000
-# Sizes in the figure of single steps: three decades below the linear regime, and into it.
+PREDICTION_DRAWS, DRAWS_AT_ONCE = 200_000, 50_000
+# Sizes in the figure of single steps: the largest fluctuations that are not linear, and the first that are.
 SHOWN_FROM, SHOWN = 9900, 4
 # One run each of the paper's system, N to root-mean-square over t ≤ 10 of max_a |Δm|, at β = 1.27.
 REFERENCE = {99: 0.356, 990: 0.074, 9900: 0.014, 99_000: 0.0064}
@@ -129,9 +129,10 @@ def prediction(config: FiniteSizeConfig) -> xr.Dataset:
     model = paper_model(config.beta, config.gamma, config.epsilon)
     found, count = fluctuations(model, model.token(keep=True), config.steps + 1), model.features.count
     steps = range(1, config.steps + 1)
-    blocks = [[found.correlation(t, s)[:count, :count] for s in steps] for t in steps]
-    covariance = np.block(blocks) / (1 - config.epsilon) ** 2  # of the semantic overlaps
-    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    lower = {(t, s): found.correlation(t, s)[:count, :count] for t in steps for s in range(1, t + 1)}
+    blocks = [[lower[t, s] if t >= s else lower[s, t].T for s in steps] for t in steps]
+    # Of the semantic overlaps.
+    values, vectors = np.linalg.eigh(np.block(blocks) / (1 - config.epsilon) ** 2)
     root = vectors * np.sqrt(values.clip(0))
     generator, totals = np.random.default_rng(config.seed), np.zeros((3, config.steps))
     for _ in range(PREDICTION_DRAWS // DRAWS_AT_ONCE):
@@ -159,6 +160,15 @@ def power_of(dataset: xr.Dataset, config: FiniteSizeConfig) -> tuple[float, floa
     one = dataset.sel(form="classes")
     chosen = one.isel(bits=one.bits.values >= config.fit_from)
     return fitted_power(chosen.bits.values.astype(float), chosen.error.values, chosen.standard_error.values)
+
+
+def level_of(dataset: xr.Dataset, config: FiniteSizeConfig) -> tuple[float, float]:
+    """√N times the distance, its weighted mean over N from `fit_from` on, and the standard error."""
+    one = dataset.sel(form="classes")
+    chosen = one.isel(bits=one.bits.values >= config.fit_from)
+    weights = 1 / (chosen.bits * chosen.standard_error**2)
+    level = (np.sqrt(chosen.bits) * chosen.error * weights).sum() / weights.sum()
+    return level.item(), float(1 / np.sqrt(weights.sum()))
 
 
 def z_scores(dataset: xr.Dataset) -> xr.DataArray:
@@ -225,8 +235,13 @@ class FiniteSize(Study):
             means = ["" if np.isnan(value) else f"{value:.4g} ± {error:.1g}" for value, error in found]
             z = "" if np.isnan(score) else fixed(score, 1, "+")
             scaled = at.error.sel(form="classes").item() * np.sqrt(bits)
-            rows.append([bits, *means, z, f"{scaled:.3g}", REFERENCE.get(bits, "")])
+            ratio = fixed(scaled / dataset.predicted.item(), 3)
+            rows.append([bits, *means, z, f"{scaled:.3g}", ratio, REFERENCE.get(bits, "")])
+        level, error = level_of(dataset, config)
         return {
+            "level": level,
+            "level_error": error,
+            "away": (level - dataset.predicted.item()) / error,
             "power": power_of(dataset, config),
             "smaller": smaller,
             "again": again,
