@@ -19,6 +19,7 @@ from jax import lax
 
 from .._precision import MATMUL_PRECISION
 from .._validation import (
+    check_memory,
     fail,
     nonnegative_integer,
     numbers,
@@ -239,14 +240,13 @@ def fluctuations(model: Any, state: Any, steps: int, *, drawn: bool = False) -> 
     """
     system, window = _begin(model, state)
     steps, size = positive_integer("steps", steps), window.overlaps.size
-    covariance = np.zeros((size, size))
-    if true_or_false("drawn", drawn) and (tokens := len(state.A)):
-        width = size // model.context
+    check_memory("steps", steps, 8 * steps * len(system.patterns) ** 2)
+    covariance = jnp.zeros((size, size))
+    if true_or_false("drawn", drawn) and len(state.A):
         noise = _noise_of_tokens(system, jnp.asarray(state.A, float))
-        for token in range(tokens):
-            here = slice(token * width, (token + 1) * width)
-            covariance = jnp.asarray(covariance).at[here, here].set(noise[token])
-    return _followed(model, system, (window, jnp.asarray(covariance)), steps)
+        rest = size - len(noise) * len(system.patterns)
+        covariance = jax.scipy.linalg.block_diag(*noise, jnp.zeros((rest, rest)))
+    return _followed(model, system, (window, covariance), steps)
 
 
 def stationary_covariance(model: Any, cycle: Cycle, *, steps: int | None = None) -> Fluctuations:
@@ -309,6 +309,9 @@ def phase_diffusion(model: Any, state: Any, *, steps: int = 10_000, transient: i
     system, _ = _begin(model, state)
     system, window = _begin(model, iterate(model, model.settled(state)[0], transient))
     size, width = window.overlaps.size, len(system.patterns)
+    # Covectors, noise, slopes and attention of every step.
+    numbers_per_step = 2 * size + width**2 + (size + width) * model.features.count
+    check_memory("steps", steps, 8 * numbers_per_step * (steps + transient))
     first, last = random_frame(2, size)
     carry = _aligned(system, window, jnp.asarray(first), np.int64(transient))
     (_, column), rows = kept_rows(_tangent_rows, system, carry, steps + transient)
@@ -317,7 +320,7 @@ def phase_diffusion(model: Any, state: Any, *, steps: int = 10_000, transient: i
         early, late = (np.sqrt(np.mean(part**2)) for part in np.array_split(tangents, 2))
         factor = late / early
     if not 1 / STEADY < factor < STEADY:
-        got = f"an orbit whose tangent vectors {'shrink' if factor < 1 else 'grow'}, the largest exponent being no 0"
+        got = f"an orbit whose tangent vectors {'shrink' if factor < 1 else 'grow'}: the largest exponent is not 0"
         raise fail("state", got, "a state on a quasi-periodic orbit, or a longer transient")
     # The phase is the angle in the plane of the largest variance, up to a periodic function of itself; so their mean
     # derivatives along the orbit are equal.
