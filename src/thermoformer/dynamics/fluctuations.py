@@ -101,7 +101,7 @@ class Fluctuations:
             >>> from thermoformer.dynamics import Features
             >>> model = MeanField(Features.paper(), beta=1.27, gamma=220.0, epsilon=0.02)
             >>> fluctuations(model, model.token(keep=True), steps=2).deviation(bits=10_000).round(4).tolist()
-            [[0.0, 0.0, 0.0], [0.008, 0.008, 0.008]]
+            [[0.0, 0.0, 0.0], [0.0062, 0.0062, 0.0062]]
         """
         chosen = self._of(role)
         variances = numpy_for(self.covariance).einsum("taa->ta", self.covariance)[:, chosen]
