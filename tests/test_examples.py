@@ -59,6 +59,17 @@ def orbit_diagram(found):
     assert found["widest"] == pytest.approx((1.2738, 1.3), abs=2e-3)
 
 
+def from_hopfield_to_attention(found):
+    lengths, m = np.array(found["windows"]), found["largest"]
+    np.testing.assert_allclose(found["rounds"][0.0], 6 * (lengths + 1) / 2, rtol=2e-3)
+    np.testing.assert_allclose(found["rounds"][16.0], 6, rtol=1e-9)
+    # A Hopfield network, whatever γ is: m = tanh(βm).
+    assert all(values[0] == pytest.approx(np.tanh(4 * values[0]), abs=1e-12) for values in m.values())
+    assert m[0.0][-1] < 0.5 < 0.9 < m[16.0][-1]
+    # At γ = 4 attention picks one of two tokens, and averages over more.
+    assert found["rounds"][4.0][1] == pytest.approx(6) and found["rounds"][4.0][2] > 11
+
+
 def sweep_over_a_grid(found):
     assert (found["before"].done, found["after"].done, found["after"].failed) == (52, 117, 0)
     first = found["partly"].exponent.isel(gamma=slice(0, 4))
@@ -73,6 +84,7 @@ CHECKS = (
     which_heads_matter,
     orbit_and_regime,
     orbit_diagram,
+    from_hopfield_to_attention,
     sweep_over_a_grid,
 )
 

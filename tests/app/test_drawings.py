@@ -256,6 +256,19 @@ def test_the_orbit_has_every_component_with_the_chosen_one_in_front():
     assert {"mo,1", "mo,2", "mo,3", "step, after the first 20 000"} <= set(words(drawing))
 
 
+def test_the_band_is_that_of_the_chosen_component_and_ends_at_the_axes():
+    spread = np.linspace(0, 5, SHOWN_STEPS)[:, None] * [1.0, 0.5, 2.0]
+    shown = dataclasses.replace(wave_picture(DynamicsChoice(component=2, band=10**6)), spread=spread)
+    drawing = drawn("orbit", shown)
+    is_inside_its_frame(drawing)
+    (band,) = drawing.iter(f"{SVG}polygon")
+    high, low = np.split(points_of(band)[:, 1], 2)
+    heights = low[::-1] - high
+    assert len(heights) == SHOWN_STEPS
+    np.testing.assert_allclose(heights[:5], heights[4] * np.arange(5) / 4, atol=0.2)
+    assert drawn("orbit", wave_picture()).find(f"{SVG}polygon") is None
+
+
 @pytest.mark.parametrize(("period", "anchor"), [(15.5, "start"), (2.6, "end")])
 def test_the_spectrum_marks_its_peak_and_keeps_the_words_inside(period, anchor):
     shown = wave_picture(wave=period)

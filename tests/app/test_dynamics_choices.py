@@ -19,6 +19,7 @@ from thermoformer.dynamics import Features
         ({"gamma": float("nan")}, "gamma: got nan; expected"),
         ({"epsilon": 1.5}, "epsilon: got 1.5; expected a number from 0 to 1"),
         ({"context": 5}, "context: got 5; expected one of 2, 4, 8, 16"),
+        ({"band": 5}, "band: got 5; expected one of 0, 10000, 1000000"),
         ({"component": 4}, "component: got 4; expected a whole number from 1 to 3"),
         ({"component": 0}, "component: got 0; expected"),
         ({"against": 4}, "against: got 4; expected a whole number from 0 to 3"),

@@ -35,7 +35,16 @@ from thermoformer.app.dynamics_view import (
     picture_of,
     start_of,
 )
-from thermoformer.dynamics import lyapunov_spectrum, orbit, orbit_diagram, power_spectrum, regime, tangents
+from thermoformer.dynamics import (
+    fluctuations,
+    iterate,
+    lyapunov_spectrum,
+    orbit,
+    orbit_diagram,
+    power_spectrum,
+    regime,
+    tangents,
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,6 +60,20 @@ def _warm() -> None:
     picture_of(DynamicsChoice())
     diagram_for(DynamicsChoice()).advance()
     Judgement(DynamicsChoice()).advance()
+
+
+def test_a_band_has_the_fluctuations_of_the_library():
+    choice = DynamicsChoice(beta=1.0, role="k", band=10**6)
+    picture, model = picture_of(choice), model_of(choice)
+    found = fluctuations(model, iterate(model, start_of(choice), TRANSIENT), 120)
+    np.testing.assert_array_equal(picture.spread, 2 * found.deviation(10**6, "k"))
+    np.testing.assert_allclose(found.mean[:, 9:], picture.values[:120], atol=1e-12)
+    # Without it nothing else changes, and another width needs no program.
+    assert picture_of(dataclasses.replace(choice, band=0)).spread is None
+    assert not view_module.compiles(dataclasses.replace(choice, band=10**8))
+    assert diagram_for(choice) is diagram_for(dataclasses.replace(choice, band=0))
+    with pytest.raises(ValueError, match="read-only"):
+        picture.spread[0] = 0
 
 
 @pytest.fixture
@@ -110,8 +133,12 @@ def test_a_picture_is_kept_and_cannot_be_changed():
 
 @pytest.mark.parametrize(
     "choice",
-    [DynamicsChoice(), DynamicsChoice(beta=1.255, role="q", component=2, against=0, start=5)],
-    ids=["default", "other"],
+    [
+        DynamicsChoice(),
+        DynamicsChoice(beta=1.255, role="q", component=2, against=0, start=5),
+        DynamicsChoice(beta=1.255, role="v", band=10**8),
+    ],
+    ids=["default", "other", "band"],
 )
 def test_the_code_makes_the_same_numbers(choice, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -127,6 +154,9 @@ def test_the_code_makes_the_same_numbers(choice, tmp_path, monkeypatch, capsys):
     assert f"{choice.role},{choice.component}" in plane.get_xlabel() and spectrum.get_yscale() == "log"
     np.testing.assert_allclose(names["verdict"].exponents, picture.verdict.exponents, rtol=1e-9)
     assert names["verdict"].name == picture.verdict.name in capsys.readouterr().out
+    assert len(shown.collections) == (3 if choice.band else 0)
+    if choice.band:
+        np.testing.assert_allclose(names["spread"], picture.spread, rtol=1e-9)
     assert (tmp_path / "orbit.png").stat().st_size > 1000
 
 

@@ -167,7 +167,7 @@ def test_phase_diagram(tmp_path):
 def test_finite_size(tmp_path):
     reports = []
     page = finite_size.STUDY.run(SIZES, tmp_path, progress=lambda *report: reports.append(report))
-    assert_written(page, ["finite_size"], tables=["finite_size"])
+    assert_written(page, ["finite_size", "fluctuations"], tables=["finite_size"])
     found = finite_size.STUDY.data(SIZES, folder=tmp_path / "sweep")
     slope, error, _ = power_of(found, SIZES)
     assert abs(slope + 0.5) < 4 * error + 0.02 and error < 0.05
@@ -177,7 +177,11 @@ def test_finite_size(tmp_path):
     saved = xr.load_dataset(tmp_path / "finite_size.nc", engine="h5netcdf")
     xr.testing.assert_identical(saved.drop_attrs(), found.drop_attrs())
     text = text_of(page)
-    assert "0.356" in text and "decades" in text
+    assert "0.356" in text and "decades" in text and "For √N |Δm| it predicts 1.61" in text
+    # Nothing is fitted: a large network is where linear noise says, at every step and on average.
+    large = found.sel(form="classes", bits=99_000_000)
+    assert (np.abs(large.by_step * np.sqrt(99e6) - found.predicted_by_step) < 5 * found.predicted_error).all()
+    assert abs(np.sqrt(99e6) * large.error - found.predicted) < 4 * np.sqrt(99e6) * large.standard_error
     # Finished points are kept, and a size more costs one point, wherever it is among them.
     reports.clear()
     more = dataclasses.replace(SIZES, bits=(99, 990, *SIZES.bits[1:]))

@@ -53,6 +53,13 @@ DRAW = {
     "finite_size_scaling": lambda ax: figures.finite_size_scaling(
         dataset({"error": ("bits",), "standard_error": ("bits",)}, {"bits": [100, 1000]}), ax
     ),
+    "finite_size_steps": lambda ax: figures.finite_size_steps(
+        dataset(
+            {"by_step": ("bits", "step"), "predicted_by_step": ("step",), "predicted_error": ("step",)},
+            {"bits": [100, 1000], "step": [1, 2]},
+        ),
+        ax,
+    ),
     "grouped_points": lambda ax: figures.grouped_points({"theory": [0.9, 0.8]}, ["plain", "skips"], ax),
     "head_pruning_curves": lambda ax: figures.head_pruning_curves(
         dataset({"value": ("rule", "seed", "removed")}, {"rule": ["random"], "seed": [0, 1], "removed": [0, 1]}).assign(

@@ -12,6 +12,7 @@ from thermoformer.figures import (
     REGIME_COLOURS,
     autocorrelation_curve,
     finite_size_scaling,
+    finite_size_steps,
     hysteresis,
     orbit_diagram_panels,
     orbit_series,
@@ -169,9 +170,47 @@ def test_finite_size_has_bars_and_the_line():
     assert finite_size_scaling(dataset.sel(form="classes"), legend=False).get_legend() is None
 
 
+def test_finite_size_has_the_line_that_is_predicted():
+    error = ("bits", [0.2, 0.02])
+    dataset = xr.Dataset({"error": error, "standard_error": error, "predicted": 1.5}, {"bits": [100, 10_000]})
+    ax = finite_size_scaling(dataset)
+    line = next(line for line in ax.lines if line.get_label() == "linear noise, nothing fitted").get_xydata()
+    np.testing.assert_allclose(line[:, 1] * np.sqrt(line[:, 0]), 1.5)
+
+
+def test_finite_size_by_step_is_times_the_root_of_the_bits():
+    dataset = xr.Dataset(
+        {
+            "by_step": (("bits", "step"), [[0.1, 0.2], [0.01, 0.03]]),
+            "predicted_by_step": ("step", [1.0, 2.5]),
+            "predicted_error": ("step", [0.1, 0.1]),
+        },
+        {"bits": [100, 10_000], "step": [1, 2]},
+    )
+    ax = finite_size_steps(dataset)
+    assert ax.get_legend_handles_labels()[1] == ["linear noise", "N = 100", "N = 10 000"]
+    np.testing.assert_allclose([container.lines[0].get_ydata() for container in ax.containers], [[1, 2], [1, 3]])
+    assert ax.get_ylim() == pytest.approx((0, 3.15))
+
+
+def test_an_orbit_has_a_band_of_the_spread():
+    spread = np.full_like(SERIES, 0.1)
+    ax = orbit_series(SERIES, spread=spread, first_step=7)
+    assert len(ax.collections) == SERIES.shape[1]
+    for feature, band in enumerate(ax.collections):
+        ends = band.get_paths()[0].vertices
+        assert ends[:, 0].min() == 7
+        assert np.ptp(ends[ends[:, 0] == 9, 1]) == pytest.approx(0.2)
+        assert ends[:, 1].max() == pytest.approx(SERIES[:, feature].max() + 0.1)
+    assert ax.get_legend_handles_labels()[1] == orbit_series(SERIES).get_legend_handles_labels()[1]
+
+
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
+        (lambda: orbit_series(SERIES, spread=SERIES[1:] ** 2), r"spread: got shape .*; expected shape .*, as values"),
+        (lambda: orbit_series(SERIES, spread=np.full_like(SERIES, -1)), "spread: got .*; expected .* no negative numb"),
+        (lambda: finite_size_steps(xr.Dataset()), "dataset: got Dataset; expected a Dataset with bits, by_step"),
         (lambda: orbit_series(np.zeros((2, 2, 2))), r"values: got shape \(2, 2, 2\); expected \[step\] or"),
         (lambda: phase_plane(SERIES, (0, 3)), r"features: got \(0, 3\); expected two numbers from 0 to 2"),
         (lambda: power_spectrum_curve(SERIES), "spectrum: got ndarray; expected a DataArray"),

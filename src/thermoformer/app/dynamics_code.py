@@ -8,6 +8,7 @@ from .dynamics_view import (
     LONGEST_PERIOD,
     QUICK_STEPS,
     SEGMENT,
+    SHOWN_STEPS,
     TRANSIENT,
     DynamicsChoice,
     exponents_of,
@@ -15,9 +16,6 @@ from .dynamics_view import (
     model_of,
     plain_lines,
 )
-
-# Steps of the orbit that its figure shows.
-SHOWN_STEPS = 120
 
 
 def setup_code(choice: DynamicsChoice, *names: str, observed: str = "o") -> list[str]:
@@ -72,17 +70,26 @@ def code_of(choice: DynamicsChoice) -> str:
     if not choice.against:
         plane = f"np.stack([values[:-1, {number}], values[1:, {number}]], axis=1), (0, 1)"
     labels = f"xlabel={_symbol(choice, choice.component)}, ylabel={_symbol(choice, choice.against)}"
+    band, spread = [], ""
+    if choice.band:
+        band = [
+            f"# Two standard deviations of a network of {choice.band} bits.",
+            f"noise = fluctuations(model, iterate(model, start, {TRANSIENT}), {SHOWN_STEPS})",
+            f'spread = 2 * noise.deviation({choice.band}, "{choice.role}")',
+        ]
+        spread = ", spread=spread"
     lines = [
-        *setup_code(choice, "orbit", "power_spectrum", "regime"),
+        *setup_code(choice, "orbit", "power_spectrum", "regime", *(("fluctuations", "iterate") if band else ())),
         "",
         f"path = orbit(model, start, steps={KEPT}, transient={TRANSIENT})",
         f"values = path.m_{choice.role}.reshape({KEPT}, -1)",
         f"spectrum = power_spectrum(values[:, {number}], segment={SEGMENT})",
         f"verdict = regime(model, start, {averages}, longest_period={LONGEST_PERIOD})",
         "print(verdict.name, verdict.period, verdict.exponents, verdict.errors)",
+        *band,
         "",
         "figure, axes = figures.figure_grid(1, 3)",
-        f"series = figures.orbit_series(values[:{SHOWN_STEPS}], axes[0, 0], legend={choice.role == 'o'})",
+        f"series = figures.orbit_series(values[:{SHOWN_STEPS}], axes[0, 0], legend={choice.role == 'o'}{spread})",
         f'series.set(ylabel="$m_{choice.role}$")',
         f"figures.phase_plane({plane}, axes[0, 1]).set({labels})",
         "figures.power_spectrum_curve(spectrum, axes[0, 2])",

@@ -9,13 +9,12 @@ import numpy as np
 import xarray as xr
 
 from ..figures.diagrams import PANEL_HEIGHTS, diagram_displays
-from ..figures.display import Axis, Curve, Display, Level, Text
+from ..figures.display import Axis, Band, Curve, Display, Level, Mark, Text
 from ..figures.orbits import overlap_name, plane_display, series_display, spectrum_display
 from ..figures.style import PALETTE, short_number
 from .drawings import drawing
-from .dynamics_code import SHOWN_STEPS
 from .dynamics_steps import DiagramPicture
-from .dynamics_view import TRANSIENT, DynamicsChoice, DynamicsPicture
+from .dynamics_view import SHOWN_STEPS, TRANSIENT, DynamicsChoice, DynamicsPicture
 
 # Points of the phase plane that are drawn.
 DRAWN_POINTS = 2000
@@ -29,7 +28,7 @@ DIAGRAM_ENDS = (DIAGRAM_SIDES[0] / DIAGRAM_SIZE["width"], 1 - DIAGRAM_SIDES[1] /
 
 
 def orbit_drawing(picture: DynamicsPicture) -> str:
-    """The magnetisation against the step; the chosen component in front.
+    """The magnetisation against the step; the chosen component in front, with a band if one is asked for.
 
     Example:
         >>> from thermoformer.app.dynamics_view import picture_of
@@ -37,16 +36,22 @@ def orbit_drawing(picture: DynamicsPicture) -> str:
         True
     """
     choice = picture.choice
-    shown = series_display(picture.values[:SHOWN_STEPS], role=choice.role)
-    chosen = choice.component - 1
+    shown = series_display(picture.values[:SHOWN_STEPS], role=choice.role, spread=picture.spread)
+    chosen, limits = choice.component - 1, _around(picture.values)
     others = {"opacity": 0.45, "marker": ""}
-    marks = [
+    bands = [mark for mark in shown.marks if isinstance(mark, Band)]
+    curves = [mark for mark in shown.marks if not isinstance(mark, Band)]
+    marks: list[Mark] = [
+        replace(mark, low=np.clip(mark.low, *limits), high=np.clip(mark.high, *limits))
+        for mark in bands[chosen : chosen + 1]
+    ]
+    marks += [
         replace(mark, order=2, line=1.6) if number == chosen else replace(mark, **others)
-        for number, mark in enumerate(shown.marks)
+        for number, mark in enumerate(curves)
     ]
     transient = f"{TRANSIENT:,}".replace(",", " ")
     across = Axis(f"step, after the first {transient}", (-1, SHOWN_STEPS))
-    up = replace(shown.y, limits=_around(picture.values))
+    up = replace(shown.y, limits=limits)
     about = f"orbit of the magnetisation m_{choice.role}"
     return drawing(replace(shown, marks=marks, x=across, y=up, about=about), **SIZE)
 

@@ -14,6 +14,7 @@ from . import dynamics_tables as tables
 from .dynamics_code import code_of, diagram_code_of
 from .dynamics_steps import DiagramStepper, Judgement, diagram_for
 from .dynamics_view import (
+    BANDS,
     CONTEXTS,
     HIGHEST_BETA,
     MOST_COLUMNS,
@@ -33,6 +34,7 @@ from .work import dynamics_lock
 
 FEATURES = {"the paper's": "paper", "random": "random", "my own table": "table"}
 ROLES = {"m_o, output": "o", "m_v, value": "v", "m_q, query": "q", "m_k, key": "k"}
+WIDTHS = {"none": 0} | {f"{bits:,} bits".replace(",", " "): bits for bits in BANDS[1:]}
 # Seconds after the last move of a slider in which the diagram waits, so that sliders answer at once.
 PAUSE = 0.8
 # Steps of the slider over the diagram on the left of its axis.
@@ -108,7 +110,8 @@ class DynamicsView(View):
         """The controls, in the order in which a reader needs them, below the slider of β."""
         elements, features = self.controls, self.controls.value["features"]
         own = {"random": ("feature_count", "bits", "feature_seed"), "table": ("table", "file"), "paper": ()}
-        names = ("gamma", "epsilon", "context", "features", *own[features], "role", "component", "against", "start")
+        looks = ("role", "component", "against", "band", "start")
+        names = ("gamma", "epsilon", "context", "features", *own[features], *looks)
         between = row([self.span["lowest"], self.span["highest"]], "β of the diagram")
         shown = [*(elements[name] for name in names), between, elements["refine"], elements["longer"]]
         return mo.vstack([*([] if beta is None else [beta]), *shown], gap=0.6)
@@ -244,6 +247,7 @@ def controls(choice: DynamicsChoice) -> Any:
             # Boxes: features have three components mostly, and tables of several heads many.
             "component": mo.ui.number(1, most, 1, value=choice.component, label="component"),
             "against": mo.ui.number(0, most, 1, value=choice.against, label="against"),
+            "band": menu(WIDTHS, choice.band, "fluctuations"),
             "start": seed(choice.start, "start"),
             "refine": mo.ui.switch(value=True, label="refine the diagram"),
             "longer": mo.ui.switch(value=False, label="look longer at the regime"),

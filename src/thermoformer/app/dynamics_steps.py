@@ -180,13 +180,13 @@ def work_of(model: MeanField) -> int:
 
 
 def diagram_for(choice: DynamicsChoice) -> DiagramStepper:
-    """The diagram of a choice, shared by all who ask for the same; β and the phase plane play no part in it.
+    """The diagram of a choice, shared by all who ask for the same; β, phase plane and band play no part in it.
 
     Example:
         >>> diagram_for(DynamicsChoice(beta=1.25)) is diagram_for(DynamicsChoice(beta=1.26))
         True
     """
-    return _diagram(dataclasses.replace(choice, beta=choice.between[0], against=0))
+    return _diagram(dataclasses.replace(choice, beta=choice.between[0], against=0, band=0))
 
 
 @lru_cache(maxsize=32)

@@ -10,7 +10,18 @@ from typing import Any, Self
 import numpy as np
 
 from .._validation import fail, nonnegative_integer, nonnegative_number, one_of, real_array
-from ..dynamics import Features, MeanField, Orbit, Regime, Window, orbit, power_spectrum, regime
+from ..dynamics import (
+    Features,
+    MeanField,
+    Orbit,
+    Regime,
+    Window,
+    fluctuations,
+    iterate,
+    orbit,
+    power_spectrum,
+    regime,
+)
 from .links import LARGEST_SEED, set_field, whole_within
 from .work import compiled, dynamics_lock
 
@@ -19,6 +30,10 @@ FEATURE_SETS, ROLES, CONTEXTS = ("paper", "random", "table"), ("o", "v", "q", "k
 MOST_FEATURES, MOST_COLUMNS, MOST_POSITIONAL_BITS, MOST_HEADS, LONGEST_TABLE = 6, 64, 4, 4, 20_000
 HIGHEST_BETA = 20.0
 POSITIONAL_COLUMNS = 2
+# Bits of the network whose fluctuations are drawn around the orbit; 0 for none.
+BANDS = (0, 10**4, 10**6, 10**8, 10**10)
+# Steps of the orbit that its figure shows.
+SHOWN_STEPS = 120
 # Steps before the orbit that is kept, those kept, those that the quick look averages over, and its longest period.
 TRANSIENT, KEPT, QUICK_STEPS, LONGEST_PERIOD, SEGMENT = 20_000, 4_096, 16_000, 1_024, 1_024
 # A series that moves by no more than rounding has no frequency.
@@ -39,6 +54,7 @@ class DynamicsChoice:
             heads the components of v, q and k are counted head by head.
         against: the component on the vertical axis of the phase plane; 0 for the same one, one step later.
         start: seed of the window that the orbit begins from.
+        band: N, one of `BANDS`: a band around the orbit shows where a network of N bits is.
         between: lowest and highest β of the orbit diagram.
 
     Example:
@@ -60,6 +76,7 @@ class DynamicsChoice:
     component: int = 1
     against: int = 2
     start: int = 0
+    band: int = 0
     between: tuple[float, float] = (1.2, 2.6)
 
     def __post_init__(self) -> None:
@@ -76,6 +93,8 @@ class DynamicsChoice:
             set_field(self, name, nonnegative_number(name, getattr(self, name)))
         if self.context not in CONTEXTS:
             raise fail("context", repr(self.context), "one of " + ", ".join(map(str, CONTEXTS)))
+        if self.band not in BANDS:
+            raise fail("band", repr(self.band), "one of " + ", ".join(map(str, BANDS)))
         ends = real_array("between", self.between, ("end",))
         if ends.shape != (2,) or not 0 <= ends[0] < ends[1] <= HIGHEST_BETA:
             raise fail("between", self.between, f"a lower and a higher β, from 0 to {HIGHEST_BETA:g}")
@@ -125,6 +144,7 @@ class DynamicsPicture:
         frequencies, power: [frequency], the spectrum of the chosen component, in cycles per step.
         peak: the frequency with most power; NaN if the component does not move.
         verdict: the quick look at regime and exponents.
+        spread: [shown step, component], two standard deviations of a network of `choice.band` bits; None without band.
     """
 
     choice: DynamicsChoice
@@ -133,6 +153,7 @@ class DynamicsPicture:
     power: np.ndarray
     peak: float
     verdict: Regime
+    spread: np.ndarray | None = None
 
     @property
     def series(self) -> np.ndarray:
@@ -251,7 +272,8 @@ def _sizes(choice: DynamicsChoice) -> tuple[int, ...]:
     model = model_of(choice)
     features = model.features
     # Positions play no part where ε is 0, which makes another program.
-    return features.count, features.heads, features.classes, choice.context, len(model.positions), choice.epsilon > 0
+    sizes = features.count, features.heads, features.classes, choice.context, len(model.positions), choice.epsilon > 0
+    return (*sizes, choice.band > 0)
 
 
 @lru_cache(maxsize=64)
@@ -272,9 +294,17 @@ def picture_of(choice: DynamicsChoice) -> DynamicsPicture:
     spectrum = power_spectrum(series, segment=SEGMENT)
     frequencies, power = np.array(spectrum.frequency.values), np.array(spectrum.values)
     peak = float(frequencies[1 + np.argmax(power[1:])]) if np.ptp(series) > STILL else np.nan
-    for array in (values, frequencies, power, verdict.exponents, verdict.errors):
+    spread = _spread(computed_choice(choice), choice.band, choice.role) if choice.band else None
+    for array in (
+        values,
+        frequencies,
+        power,
+        verdict.exponents,
+        verdict.errors,
+        *(() if spread is None else (spread,)),
+    ):
         array.setflags(write=False)
-    return DynamicsPicture(choice, values, frequencies, power, peak, verdict)
+    return DynamicsPicture(choice, values, frequencies, power, peak, verdict, spread)
 
 
 def computed_choice(choice: DynamicsChoice) -> DynamicsChoice:
@@ -284,7 +314,7 @@ def computed_choice(choice: DynamicsChoice) -> DynamicsChoice:
         >>> computed_choice(DynamicsChoice(role="v", component=2)) == computed_choice(DynamicsChoice())
         True
     """
-    return dataclasses.replace(choice, role="o", component=1, against=0, between=(0.0, 1.0))
+    return dataclasses.replace(choice, role="o", component=1, against=0, band=0, between=(0.0, 1.0))
 
 
 @lru_cache(maxsize=32)
@@ -304,6 +334,19 @@ def _computed(choice: DynamicsChoice) -> tuple[Orbit, Regime]:
         )
     compiled.add(_sizes(choice))
     return path, verdict
+
+
+@lru_cache(maxsize=32)
+def _spread(choice: DynamicsChoice, bits: int, role: str) -> np.ndarray:
+    """Two standard deviations [step, component] of networks of N bits that follow the orbit from its first step on."""
+    model = model_of(choice)
+    with dynamics_lock:
+        begun = iterate(model, start_of(choice), TRANSIENT)
+        found = fluctuations(model, begun, SHOWN_STEPS)
+    compiled.add(_sizes(dataclasses.replace(choice, band=bits)))
+    spread = 2 * found.deviation(bits, role)
+    spread.setflags(write=False)
+    return spread
 
 
 def exponents_of(model: MeanField) -> int:

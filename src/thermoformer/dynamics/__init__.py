@@ -4,6 +4,7 @@ from .cycles import Bifurcation, Cycle, NoCycleError, bifurcation_point, find_cy
 from .diagrams import attractors, chaotic_intervals, intervals, orbit_diagram, phase_diagram, regime_names
 from .features import Features
 from .finite import FiniteNetwork, FiniteOrbit
+from .fluctuations import Fluctuations, PhaseDiffusion, fluctuations, phase_diffusion, stationary_covariance
 from .lyapunov import LyapunovSpectrum, kaplan_yorke_dimension, local_exponents, lyapunov_spectrum
 from .maps import DiscreteMap
 from .meanfield import MeanField, Window
@@ -18,12 +19,14 @@ __all__ = [
     "Features",
     "FiniteNetwork",
     "FiniteOrbit",
+    "Fluctuations",
     "Lifetime",
     "LyapunovSpectrum",
     "MapOrbit",
     "MeanField",
     "NoCycleError",
     "Orbit",
+    "PhaseDiffusion",
     "Regime",
     "Window",
     "attractors",
@@ -31,6 +34,7 @@ __all__ = [
     "bifurcation_point",
     "chaotic_intervals",
     "find_cycle",
+    "fluctuations",
     "intervals",
     "iterate",
     "kaplan_yorke_dimension",
@@ -41,7 +45,9 @@ __all__ = [
     "orbit_diagram",
     "orbit_statistics",
     "phase_diagram",
+    "phase_diffusion",
     "power_spectrum",
     "regime",
     "regime_names",
+    "stationary_covariance",
 ]

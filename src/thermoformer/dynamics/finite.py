@@ -18,11 +18,11 @@ import xarray as xr
 
 from .._keys import KeyLike, as_key
 from .._precision import MATMUL_PRECISION
-from .._validation import fail, one_of, positive_integer, real_array
+from .._validation import fail, numpy_for, one_of, positive_integer, real_array
 from .engine import kept_rows
 from .features import ROLES, Features
 from .meanfield import checked_network
-from .site_classes import merge
+from .site_classes import Arrays, merge
 
 # Memory of the bit-by-bit form: a dozen patterns of this many bits are some 10 GB.
 _LARGEST_BITS = 10**8
@@ -74,7 +74,7 @@ class FiniteOrbit:
         return xr.Dataset(variables, attrs={"epsilon": self.epsilon})
 
 
-class _System(NamedTuple):
+class NetworkArrays(NamedTuple):
     """What one step needs, as arrays."""
 
     patterns: jax.Array  # [overlap, site]: rows o, v, q, k, all heads
@@ -208,7 +208,7 @@ class FiniteNetwork:
             raise fail("uniforms", f"numbers from {array.min():.6g} to {array.max():.6g}", "numbers in [0, 1]")
         return array
 
-    def _system(self, by_class: bool) -> _System:
+    def _system(self, by_class: bool) -> NetworkArrays:
         columns, counts = self._sites.columns, self._counts
         assert columns is not None
         if by_class:
@@ -218,13 +218,20 @@ class FiniteNetwork:
         else:
             columns = {role: np.repeat(columns[role], counts, axis=-1) for role in ROLES}
             counts = np.ones(self.bits)
-        parts = [self.positions @ np.swapaxes(self.features.positional[role], -1, -2) for role in ROLES[1:]]
-        positional = np.moveaxis(np.stack(parts), 2, 0)  # [role, head, position, feature] to position first
-        positional = positional * self.epsilon / max(1, self.features.positional_bits)
-        patterns = np.concatenate([columns[role].reshape(-1, len(counts)) for role in ROLES])
-        scale = self.gamma / np.sqrt(self.features.count)
-        parts = patterns, columns["o"], counts, self.bits, self.beta, scale, 1 - self.epsilon, positional
-        return _System(*(jnp.asarray(part, float) for part in parts))
+        return network_arrays(self, columns, counts, self.bits, self.positions)
+
+
+def network_arrays(network: Any, columns: Arrays, counts: Any, bits: Any, positions: Any) -> NetworkArrays:
+    """The arrays of a finite network or a mean field with these columns; `positions` [position, bit] in their order."""
+    features = network.features
+    xp = numpy_for(positions, network.epsilon, counts)
+    parts = [positions @ np.swapaxes(features.positional[role], -1, -2) for role in ROLES[1:]]
+    positional = xp.moveaxis(xp.stack(parts), 2, 0)  # [role, head, position, feature] to position first
+    positional = positional * network.epsilon / max(1, features.positional_bits)
+    patterns = np.concatenate([columns[role].reshape(-1, len(counts)) for role in ROLES])
+    scale = network.gamma / np.sqrt(features.count)
+    parts = patterns, columns["o"], counts, bits, network.beta, scale, 1 - network.epsilon, positional
+    return NetworkArrays(*(jnp.asarray(part, float) for part in parts))
 
 
 def _advance(fixed: Any, carry: Any) -> Any:
@@ -235,7 +242,9 @@ def _advance(fixed: Any, carry: Any) -> Any:
     return (time + 1, *jax.vmap(following)(copies, uniforms, window, token[-1])), token
 
 
-def _next_token(system: _System, by_class: bool, time: Any, key: Any, copy: Any, uniforms: Any, window: Any, A: Any):
+def _next_token(
+    system: NetworkArrays, by_class: bool, time: Any, key: Any, copy: Any, uniforms: Any, window: Any, A: Any
+):
     """The window after one more token, which is drawn from A, and o, (v, q, k) and A of this token."""
     key = jax.random.fold_in(jax.random.fold_in(key, copy), time)
     fields = system.beta * jnp.einsum("b,bs->s", A, system.o, precision=MATMUL_PRECISION)
@@ -252,15 +261,23 @@ def _next_token(system: _System, by_class: bool, time: Any, key: Any, copy: Any,
     v, q, k = attended = system.semantic_weight * rest + system.positional[time % context]
     # The token joins the window, newest first, and looks at all of it.
     window = jnp.concatenate([jnp.stack([v, k])[None], window[:-1]])
-    match = jnp.einsum("ha,dha->hd", q, window[:, 1], precision=MATMUL_PRECISION) * jnp.sign(system.logit_scale)
-    filled = jnp.broadcast_to(jnp.arange(context) <= time, match.shape)
-    # The largest is subtracted before γ multiplies: the other way round, a fused multiply-add leaves γ times a
-    # rounding error in the exponent, which overflows at γ above 10^18.
-    gap = match - jnp.max(match, axis=1, keepdims=True, where=filled, initial=-jnp.inf)
-    weights = jnp.where(filled, jnp.exp(jnp.abs(system.logit_scale) * jnp.where(filled, gap, 0.0)), 0.0)
-    weights = weights / weights.sum(axis=1, keepdims=True)
-    A = jnp.einsum("hd,dha->a", weights, window[:, 0], precision=MATMUL_PRECISION)
+    A = attend(system.logit_scale, q, window[:, 0], window[:, 1], jnp.arange(context) <= time)
     return window, (o, attended, A)
+
+
+def attend(scale: jax.Array, query: jax.Array, values: jax.Array, keys: jax.Array, filled: jax.Array) -> jax.Array:
+    """A [feature] of a query [head, feature] that sees values and keys [token, head, feature] where `filled` [token].
+
+    `scale` is γ/√M.
+    """
+    match = jnp.einsum("ha,dha->hd", query, keys, precision=MATMUL_PRECISION) * jnp.sign(scale)
+    filled = jnp.broadcast_to(filled, match.shape)
+    # The largest is subtracted before γ multiplies: the other way round, a fused multiply-add leaves γ times a
+    # rounding error in the exponent, which overflows at γ above 10^18. A shift needs no derivative.
+    largest = jax.lax.stop_gradient(jnp.max(match, axis=1, keepdims=True, where=filled, initial=-jnp.inf))
+    weights = jnp.where(filled, jnp.exp(jnp.abs(scale) * jnp.where(filled, match - largest, 0.0)), 0.0)
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    return jnp.einsum("hd,dha->a", weights, values, precision=MATMUL_PRECISION)
 
 
 def rare_binomial(key: jax.Array, trials: jax.Array, probability: jax.Array) -> jax.Array:

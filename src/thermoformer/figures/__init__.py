@@ -8,7 +8,7 @@ from .alignment import label_overlap
 from .comparison import comparison_panels
 from .convergence import convergence
 from .diagrams import REGIME_COLOURS, hysteresis, orbit_diagram_panels, phase_diagram_image
-from .finite_size import finite_size_scaling
+from .finite_size import finite_size_scaling, finite_size_steps
 from .groups import grouped_points
 from .heads import head_score_map
 from .matrices import kernel_image, order_parameter_matrix
@@ -29,6 +29,7 @@ __all__ = [
     "curves_against_width",
     "figure_grid",
     "finite_size_scaling",
+    "finite_size_steps",
     "grouped_points",
     "head_pruning_curves",
     "head_score_map",

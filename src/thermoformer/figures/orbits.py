@@ -10,7 +10,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from .._validation import fail, real_array
-from .display import Axis, Curve, Display, Level, Mark
+from .display import Axis, Band, Curve, Display, Level, Mark
 from .style import PALETTE
 
 # Features are told apart by colour, the same one in every figure.
@@ -31,28 +31,43 @@ def overlap_name(feature: int, role: str = "o") -> str:
     return f"$m_{{{role},{feature + 1}}}$"
 
 
-def orbit_series(values: Any, ax: Axes | None = None, *, first_step: int = 0, legend: bool = True) -> Axes:
+def orbit_series(
+    values: Any, ax: Axes | None = None, *, first_step: int = 0, legend: bool = True, spread: Any = None
+) -> Axes:
     """An orbit against the step, one colour per feature.
 
     Arguments:
         values: m_o [step, feature], or [step] of one feature.
         first_step: number of the first row.
+        spread: half the height of a band around each curve, of the shape of `values`, such as
+            `2 * Fluctuations.deviation(bits)` for 95 % of the networks of N bits.
 
     Example:
         >>> ax = orbit_series([[0.1, 0.2], [0.3, 0.1]], first_step=100)
         >>> ax.get_xlabel(), ax.lines[0].get_xdata().tolist()
         ('step', [100, 101])
     """
-    return series_display(values, first_step=first_step, legend=legend).plot(ax)
+    return series_display(values, first_step=first_step, legend=legend, spread=spread).plot(ax)
 
 
-def series_display(values: Any, *, first_step: int = 0, legend: bool = True, role: str = "o") -> Display:
+def series_display(
+    values: Any, *, first_step: int = 0, legend: bool = True, role: str = "o", spread: Any = None
+) -> Display:
     """The picture of `orbit_series`, whose arguments these are; `role` names the overlaps."""
     columns = _columns("values", values)
     steps = first_step + np.arange(len(columns))
     names = [overlap_name(feature, role) for feature in range(columns.shape[1])]
     axes = Axis("step", margin=0.01), Axis(f"$m_{role}$")
-    return _curves(steps, columns, axes, legend, names=names, line=1.0, marker=".", size=4.0, order=1)
+    bands: list[Mark] = []
+    if spread is not None:
+        widths = _columns("spread", spread)
+        if widths.shape != columns.shape or widths.min() < 0:
+            got = f"shape {widths.shape}, smallest {widths.min():.6g}"
+            raise fail("spread", got, f"shape {columns.shape}, as values, and no negative numbers")
+        for feature, (middle, half) in enumerate(zip(columns.T, widths.T, strict=True)):
+            colour = FEATURE_COLOURS[feature % len(FEATURE_COLOURS)]
+            bands.append(Band(steps, middle - half, middle + half, colour, opacity=0.25))
+    return _curves(steps, columns, axes, legend, *bands, names=names, line=1.0, marker=".", size=4.0, order=1)
 
 
 def phase_plane(values: Any, features: tuple[int, int] = (0, 1), ax: Axes | None = None) -> Axes:

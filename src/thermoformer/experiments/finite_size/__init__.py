@@ -13,7 +13,7 @@ import xarray as xr
 
 from ..._progress import inside
 from ..._validation import fail
-from ...dynamics import Features, FiniteNetwork, orbit
+from ...dynamics import Features, FiniteNetwork, fluctuations, orbit
 from ...sweeps import resumable
 from ..base import Study
 from ..paper_dynamics import EPSILON, GAMMA, paper_model
@@ -22,6 +22,15 @@ from ..sweeping import check_fields, config_of, record_of
 from ..words import fixed, with_texts
 
 FORMS = ("classes", "bits")
+PREDICTED = {
+    "predicted": "√N times the mean distance that linear noise predicts",
+    "predicted_by_step": "√N times the root-mean-square of max_a |Δm| that linear noise predicts",
+    "predicted_error": "standard error of √N times by_step that linear noise predicts",
+}
+# Draws of the Gaussian law that linear noise predicts: they leave an error of a fifteenth of a per cent.
+PREDICTION_DRAWS, DRAWS_AT_ONCE = 200_000, 50_000
+# Sizes in the figure of single steps: the largest fluctuations that are not linear, and the first that are.
+SHOWN_FROM, SHOWN = 9900, 4
 # One run each of the paper's system, N to root-mean-square over t ≤ 10 of max_a |Δm|, at β = 1.27.
 REFERENCE = {99: 0.356, 990: 0.074, 9900: 0.014, 99_000: 0.0064}
 
@@ -108,6 +117,36 @@ def distances(config: FiniteSizeConfig, bits: int, form: str) -> np.ndarray:
     return np.concatenate(rows)
 
 
+def prediction(config: FiniteSizeConfig) -> xr.Dataset:
+    """What linear noise says of √N times the distances of N bits: nothing is fitted, and no network is run.
+
+    The deviations of the first steps are normal, with the covariances N·Cov(m_t, m_s) of `fluctuations`. The law of
+    their largest |Δm_a| is drawn.
+
+    Returns: `predicted`, the mean over copies of the distance; `predicted_by_step` [step], the root-mean-square over
+        copies; `predicted_error` [step], its standard error with as many copies as the config has. All times √N.
+    """
+    model = paper_model(config.beta, config.gamma, config.epsilon)
+    found, count = fluctuations(model, model.token(keep=True), config.steps + 1), model.features.count
+    steps = range(1, config.steps + 1)
+    lower = {(t, s): found.correlation(t, s)[:count, :count] for t in steps for s in range(1, t + 1)}
+    blocks = [[lower[t, s] if t >= s else lower[s, t].T for s in steps] for t in steps]
+    # Of the semantic overlaps.
+    values, vectors = np.linalg.eigh(np.block(blocks) / (1 - config.epsilon) ** 2)
+    root = vectors * np.sqrt(values.clip(0))
+    generator, totals = np.random.default_rng(config.seed), np.zeros((3, config.steps))
+    for _ in range(PREDICTION_DRAWS // DRAWS_AT_ONCE):
+        drawn = (generator.normal(size=(DRAWS_AT_ONCE, len(root))) @ root.T).reshape(DRAWS_AT_ONCE, -1, count)
+        squares = np.max(drawn**2, axis=2)
+        distance = np.sqrt(squares.mean(axis=1)).sum()
+        totals += np.stack([np.full(config.steps, distance), squares.sum(axis=0), (squares**2).sum(axis=0)])
+    distances, squares, fourths = totals / PREDICTION_DRAWS
+    # The error of a root of a mean of squares, to first order.
+    error = np.sqrt((fourths - squares**2) / config.copies / (4 * squares))
+    by_step = {"predicted_by_step": ("step", np.sqrt(squares)), "predicted_error": ("step", error)}
+    return xr.Dataset({"predicted": distances[0], **by_step})
+
+
 def fitted_power(bits: np.ndarray, error: np.ndarray, standard_error: np.ndarray) -> tuple[float, float, float]:
     """The power of N by weighted least squares on logarithms: slope, its standard error, χ² per degree of freedom."""
     x, y, weight = np.log(bits), np.log(error), error / standard_error
@@ -123,6 +162,15 @@ def power_of(dataset: xr.Dataset, config: FiniteSizeConfig) -> tuple[float, floa
     return fitted_power(chosen.bits.values.astype(float), chosen.error.values, chosen.standard_error.values)
 
 
+def level_of(dataset: xr.Dataset, config: FiniteSizeConfig) -> tuple[float, float]:
+    """√N times the distance, its weighted mean over N from `fit_from` on, and the standard error."""
+    one = dataset.sel(form="classes")
+    chosen = one.isel(bits=one.bits.values >= config.fit_from)
+    weights = 1 / (chosen.bits * chosen.standard_error**2)
+    level = (np.sqrt(chosen.bits) * chosen.error * weights).sum() / weights.sum()
+    return level.item(), float(1 / np.sqrt(weights.sum()))
+
+
 def z_scores(dataset: xr.Dataset) -> xr.DataArray:
     """Difference of the two forms' means over its standard error, [bits]; nan where one was not run."""
     classes, bits = (dataset[["error", "standard_error"]].sel(form=form, drop=True) for form in FORMS)
@@ -133,7 +181,7 @@ class FiniteSize(Study):
     """How far networks are from the mean field: a sweep over N, both forms at every point.
 
     Its Dataset [form, bits] has the `distance` of every copy, `error`, its mean over copies, `standard_error`, and
-    `by_step`, the root-mean-square over copies at every step. What was not run is nan.
+    `by_step`, the root-mean-square over copies at every step. What was not run is nan. It also has the `prediction`.
     """
 
     name, title, config, point = "finite_size", "Finite size", FiniteSizeConfig, finite_size_point
@@ -151,15 +199,21 @@ class FiniteSize(Study):
         found["error"] = found.distance.mean("copy", skipna=False)
         found["error"].attrs["long_name"] = "mean over copies of the distance"
         found["standard_error"] = found.distance.std("copy", skipna=False, ddof=1) / np.sqrt(config.copies)
-        return found.assign_attrs(fit_from=config.fit_from)
+        predicted = prediction(config)
+        for name, text in PREDICTED.items():
+            predicted[name].attrs["long_name"] = text
+        return found.assign(predicted.data_vars).assign_attrs(fit_from=config.fit_from)
 
     def figures(self, dataset: xr.Dataset, config: FiniteSizeConfig) -> dict[str, Any]:
-        """|Δm| against N, with a line of slope −1/2."""
+        """|Δm| against N with the prediction, and √N |Δm| at every step for several N."""
         from ... import figures
 
-        figure, axes = figures.figure_grid(size=(5.6, 4.2))
+        scaling, axes = figures.figure_grid(size=(5.6, 4.2))
         figures.finite_size_scaling(dataset, axes[0, 0])
-        return {"finite_size": figure}
+        by_step, axes = figures.figure_grid(size=(5.6, 4.2))
+        shown = [bits for bits in config.bits if bits >= SHOWN_FROM] or list(config.bits)
+        figures.finite_size_steps(dataset.sel(bits=shown[:SHOWN]), axes[0, 0])
+        return {"finite_size": scaling, "fluctuations": by_step}
 
     def tables(self, dataset: xr.Dataset, config: FiniteSizeConfig) -> dict[str, pd.DataFrame]:
         """Means of both forms, and how far apart they are."""
@@ -181,8 +235,13 @@ class FiniteSize(Study):
             means = ["" if np.isnan(value) else f"{value:.4g} ± {error:.1g}" for value, error in found]
             z = "" if np.isnan(score) else fixed(score, 1, "+")
             scaled = at.error.sel(form="classes").item() * np.sqrt(bits)
-            rows.append([bits, *means, z, f"{scaled:.3g}", REFERENCE.get(bits, "")])
+            ratio = fixed(scaled / dataset.predicted.item(), 3)
+            rows.append([bits, *means, z, f"{scaled:.3g}", ratio, REFERENCE.get(bits, "")])
+        level, error = level_of(dataset, config)
         return {
+            "level": level,
+            "level_error": error,
+            "away": (level - dataset.predicted.item()) / error,
             "power": power_of(dataset, config),
             "smaller": smaller,
             "again": again,
