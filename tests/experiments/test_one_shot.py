@@ -86,7 +86,7 @@ def config(tmp_path_factory) -> OneShotConfig:
         sampled_draws=20,
         repetitions=2,
         # Below and above the 256 features of all paths.
-        many=ManyExamples(examples=(40, 300), widths=(5,), temperatures=(0.1, 0.5)),
+        many=ManyExamples(examples=(40, 300), widths=(5,), temperatures=(0.1, 0.5), turned=True),
     )
 
 

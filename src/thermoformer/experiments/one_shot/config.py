@@ -18,11 +18,13 @@ class ManyExamples:
     Arguments:
         examples: numbers of training sequences P.
         widths, temperatures: of the theory at each of them; the Gaussian process is always added.
+        turned: whether characters that are also turned, as in training, are tried at the largest number of examples.
     """
 
     examples: tuple[int, ...] = (600, 4000, 20_000, 60_000, 300_000)
     widths: tuple[int, ...] = (10, 100, 512)
     temperatures: tuple[float, ...] = (0.1, 0.3, 0.7, 1.5)
+    turned: bool = False
 
     def __post_init__(self) -> None:
         names = {"examples": "number of examples", "widths": "width", "temperatures": "temperature"}
@@ -74,7 +76,7 @@ class OneShotConfig:
     characters: int | None = None
     sampled_draws: int = 500
     chains: int = 2
-    many: ManyExamples | None = field(default_factory=ManyExamples)
+    many: ManyExamples | None = field(default_factory=lambda: ManyExamples(turned=True))
 
     def __post_init__(self) -> None:
         ascending = {"widths": "width", "temperatures": "temperature"}

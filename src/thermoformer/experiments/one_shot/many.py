@@ -96,11 +96,11 @@ def many_examples(config: OneShotConfig, workspace: Workspace) -> xr.Dataset:
     """The numbers of `many_point` and `many_limit` at all their points, with the temperature chosen by validation.
 
     Dimensions: turned, examples, width (infinite: Gaussian process), temperature, part, path, other_path, feature.
-    Characters that are turned, as in training, are tried at the largest number of examples alone.
+    Characters that are turned, as in training, are tried at the largest number of examples alone, if at all.
     """
     many, record, found = config.many, one_shot_record(config), []
     assert many is not None
-    for turned, counts in ((0, many.examples), (1, many.examples[-1:])):
+    for turned, counts in ((0, many.examples), (1, many.examples[-1:]))[: 2 if many.turned else 1]:
         examples, rest = {"examples": list(counts)}, {"temperature": list(many.temperatures), "turned": [turned]}
         name = "many_turned" if turned else "many"
         finite = workspace.part(name).sweep(many_point, {**examples, "width": list(many.widths), **rest}, record)
@@ -181,7 +181,9 @@ def by_examples(dataset: xr.Dataset, network: xr.DataArray) -> list[tuple[str, l
 def choices_of_theory(dataset: xr.Dataset) -> list[list[str]]:
     """At the largest number of examples, every width and temperature, and characters turned or not."""
     last, lines = dataset.isel(examples=-1), []
-    for width, turned, temperature in itertools.product(dataset.width.values, (0, 1), dataset.temperature.values):
+    for width, turned, temperature in itertools.product(
+        dataset.width.values, dataset.turned.values, dataset.temperature.values
+    ):
         at = last.sel(width=width, turned=turned, temperature=temperature)
         cells = [percent(at.accuracy.sel(part=part)) for part in PARTS[:2]]
         cells += [_hundredths(at.order_correlation), _hundredths(at.readout_cosine)]

@@ -58,7 +58,7 @@ class TrainedNetworksConfig:
     key_size: int = 128
     steps: int = 20_000
     head_dropout: float = 0.0
-    many: ManyExamples = field(default_factory=lambda: ManyExamples(examples=(600, 4000, 20_000, 60_000)))
+    many: ManyExamples = field(default_factory=lambda: ManyExamples((600, 4000, 60_000), (10, 512), (0.1, 0.3, 0.7)))
     training_sequences: int = 600
     validation_sequences: int = 2048
     test_sequences: int = 10_240
