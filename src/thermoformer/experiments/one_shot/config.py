@@ -21,7 +21,7 @@ class ManyExamples:
         turned: whether characters that are also turned, as in training, are tried at the largest number of examples.
     """
 
-    examples: tuple[int, ...] = (600, 4000, 20_000, 60_000, 300_000)
+    examples: tuple[int, ...] = (600, 4000, 20_000, 60_000)
     widths: tuple[int, ...] = (10, 100, 512)
     temperatures: tuple[float, ...] = (0.1, 0.3, 0.7, 1.5)
     turned: bool = False
