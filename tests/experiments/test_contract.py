@@ -27,6 +27,7 @@ from thermoformer.experiments.orbit_diagram import OrbitDiagramConfig
 from thermoformer.experiments.phase_diagram import PhaseDiagramConfig
 from thermoformer.experiments.pruning import PruningConfig
 from thermoformer.experiments.residuals import ResidualsConfig
+from thermoformer.experiments.teacher import TeacherConfig
 from thermoformer.experiments.trajectories import TrajectoriesConfig
 from thermoformer.experiments.width_convergence import WidthConvergenceConfig
 from thermoformer.sweeps import SweepStore, status_of
@@ -60,6 +61,7 @@ SIZES = {
         WidthConvergenceConfig.quick(3),
         WidthConvergenceConfig(seed=3, one_path=OnePathConfig(seed=3)),
     ),
+    "teacher": (TeacherConfig.quick(3), TeacherConfig(seed=3)),
     "residuals": (ResidualsConfig.quick(3), ResidualsConfig(seed=3)),
     "pruning": (PruningConfig.quick(seed=3), PruningConfig(seed=3)),
     "trajectories": (TrajectoriesConfig.quick(), TrajectoriesConfig()),
@@ -143,6 +145,7 @@ GROWN = {
         "widths": (4, 10, 20, 30, 100, 300, 1000),
         "one_path": OnePathConfig(data_sets=1),
     },
+    "teacher": {"teachers": 14, "widths": (6, *TeacherConfig().widths), "ratios": (0.01, *TeacherConfig().ratios)},
     "residuals": {"seeds": 7, "widths": (10, 20)},
     "trajectories": {"betas": (1.2, *TrajectoriesConfig().betas)},
     "finite-size": {"bits": (9, *FiniteSizeConfig().bits), "fit_from": 9900},
@@ -205,6 +208,8 @@ BAD = [
             (OneShotConfig, "temperatures", "temperature"),
             (ResidualsConfig, "widths", "width"),
             (WidthConvergenceConfig, "widths", "width"),
+            (TeacherConfig, "widths", "width"),
+            (TeacherConfig, "ratios", "ratio"),
             (OnePathConfig, "widths", "width"),
             (FiniteSizeConfig, "bits", "number"),
             (TrajectoriesConfig, "betas", "value"),
@@ -234,6 +239,12 @@ BAD = [
     (FiniteSizeConfig, {"fit_from": 10**10}, "expected two or more of the bits"),
     (WidthConvergenceConfig, {"sampled_widths": (5,)}, "expected some of the widths"),
     (WidthConvergenceConfig, {"temperature": 0.0}, POSITIVE),
+    (TeacherConfig, {"temperature": 0.0}, POSITIVE),
+    (TeacherConfig, {"attention_scale": 0.0}, POSITIVE),
+    (TeacherConfig, {"teachers": 1}, "expected 2 or more"),
+    (TeacherConfig, {"exact_teachers": 1}, "expected 2 or more"),
+    (TeacherConfig, {"widths": (5, 10)}, "expected 6 or more"),
+    (TeacherConfig, {"test_examples": 128}, "expected more than 128"),
     (OnePathConfig, {"temperature": 0.0}, POSITIVE),
     (PruningConfig, {"widths": ()}, "expected at least one number"),
     (PruningConfig, {"widths": (0,)}, WHOLE),

@@ -111,7 +111,7 @@ def _one_case(
     found: dict[str, PathSum] = {LIMIT: limit}
     if saddle.converged:
         found |= {SADDLE: saddle, ONE_LOOP: one_loop(saddle)}
-    mixed = np.nan
+    mixed = spread = np.nan
     if case == MATCHED and teacher < config.exact_teachers and width <= config.exact_up_to:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SamplingWarning)  # the page says what has not mixed
@@ -127,6 +127,7 @@ def _one_case(
                 progress=within(progress, 0, 1, EXACT),
             )
         found[EXACT], mixed = posterior, float(posterior.diagnostics.mixed)
+        spread = float(posterior.draws["posterior"]["order_parameter"].var(["chain", "draw"]).sum())
     table = xr.Dataset(
         {
             "teacher_order_parameter": (PAIR, order),
@@ -135,6 +136,7 @@ def _one_case(
             "signal": ((), np.mean(output**2)),
             "floor": ((), irreducible_error(xi, output) if case == MISSING else 0.0),
             "mixed": ((), mixed),
+            "order_spread": ((), spread),
             "gain": ((), np.nan),
             "leading_gain": ((), np.nan),
             "score": (("score_kind", "head"), np.full((len(SCORES), sum(HEADS)), np.nan)),
@@ -184,11 +186,12 @@ def _of_approach(result: PathSum, new: PathFeatures, output: np.ndarray) -> xr.D
 class Teacher(Study):
     """Known ground truth: a sweep over teachers, widths and P/N, all cases at every point.
 
-    Its Dataset has the dimensions teacher, width, ratio, case and approach: `true_error` and `predicted_error`,
+    Its Dataset has the dimensions teacher, width, ratio, case and approach: `true_error` and `predicted_error`;
     `order_parameter`, `kernel_share` and `output_share` of pairs of paths, and the same three of the teacher;
-    `signal`, `floor`, `mixed`; `gain` and `leading_gain` of one more head; `score` of every head. Over teachers it has
-    `explained` (how much of U is found), `calibration` (predicted over true error), `relative_error` and
-    `relative_prediction`, each with its error, and `share_distance`. What does not apply is nan.
+    `signal`, `floor`, `mixed`, `order_spread`; `gain` and `leading_gain` of one more head; `score` of every head.
+    Over teachers it has, each with its error: `explained` (how much of U is found), `calibration` and
+    `order_calibration` (predicted over true error, of the output and of U) and `relative_error`; and
+    `relative_prediction` and `share_distance`. What does not apply is nan.
     """
 
     name, title, config, point = "teacher", "Known ground truth: teacher and student", TeacherConfig, teacher_point
@@ -206,6 +209,7 @@ class Teacher(Study):
         "teacher_output_share": "share of a pair of paths in the mean square of the teacher's output",
         "signal": "mean square of the teacher's output on new examples",
         "floor": "error that the student's heads cannot get rid of",
+        "order_spread": "variance of U in the exact posterior, summed over its entries",
         "mixed": "1: the chains of the exact posterior mixed, 0: they did not, nan: not sampled",
         "gain": "log evidence gained with one more head in the first layer, one-loop",
         "leading_gain": "log evidence gained with one more head in the first layer, saddle",
@@ -214,6 +218,8 @@ class Teacher(Study):
         "explained_error": "standard error of explained over teachers",
         "calibration": "predicted over true generalisation error, ratio of means over teachers",
         "calibration_error": "standard error of calibration over teachers",
+        "order_calibration": "order_spread over the true squared error of U, ratio of means over teachers",
+        "order_calibration_error": "standard error of order_calibration over teachers",
         "relative_error": "true generalisation error over the mean square of the teacher's output",
         "relative_error_error": "standard error of relative_error over teachers",
         "relative_prediction": "predicted generalisation error over the mean square of the teacher's output",
@@ -229,12 +235,15 @@ class Teacher(Study):
         unexplained, explained_error = ratio_of_means(missed, spread)
         calibration, calibration_error = ratio_of_means(found.predicted_error, found.true_error)
         relative, relative_error = ratio_of_means(found.true_error, found.signal)
+        order = ratio_of_means(found.order_spread, missed.sel(approach=EXACT, drop=True))
         apart = abs(found.kernel_share - found.teacher_kernel_share)
         return found.assign(
             explained=1 - unexplained,
             explained_error=explained_error,
             calibration=calibration,
             calibration_error=calibration_error,
+            order_calibration=order[0],
+            order_calibration_error=order[1],
             relative_error=relative,
             relative_error_error=relative_error,
             relative_prediction=ratio_of_means(found.predicted_error, found.signal)[0],
@@ -270,7 +279,13 @@ class Teacher(Study):
             "cases": CASES,
             "ratios": ratios,
             "tables": tables,
-            "calibrated": {name: calibrated(matched.sel(approach=name)) for name in APPROACHES},
+            "calibrated": {
+                name: calibrated(one.calibration, one.calibration_error)
+                for name in APPROACHES
+                for one in [matched.sel(approach=name)]
+            },
+            "order_calibrated": calibrated(matched.order_calibration, matched.order_calibration_error),
+            "order_rows": rows_with_errors(matched.order_calibration, matched.order_calibration_error),
             "unconverged": int(dataset.true_error.sel(saddle).isnull().sum()),
             "mixed": {"runs": int(matched.mixed.notnull().sum()), "failed": int((matched.mixed == 0).sum())},
             "correlations": {

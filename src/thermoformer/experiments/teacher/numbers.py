@@ -41,9 +41,8 @@ def linear_ceiling(width: Any, token_width: int, layers: int = len(HEADS)) -> An
     return variance / (variance + 2 * (1 + variance) / token_width)
 
 
-def calibrated(matched: xr.Dataset) -> dict[str, Any]:
-    """How far the calibration of one approach is from 1: cells over two standard errors, and extremes."""
-    value, error = matched.calibration, matched.calibration_error
+def calibrated(value: xr.DataArray, error: xr.DataArray) -> dict[str, Any]:
+    """How far a calibration [width, ratio] is from 1: cells over two standard errors, and extremes."""
     known = value.notnull()
     far = abs(value - 1) > 2 * error
     if not known.any():
