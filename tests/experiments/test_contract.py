@@ -51,6 +51,7 @@ POINTS = {
     "phase_diagram:phase_diagram_values": "a7deaf8540d61600",
     "pruning:finetuned_network": "0c58c94f796eb467",
     "residuals:residuals_point": "40f13be29966755e",
+    "teacher:teacher_point": "ff4bc6e70b2dd1c7",
     "trajectories:trajectories_point": "a6efd327ee303888",
     "width_convergence:width_convergence_point": "8ae8778344222292",
 }

@@ -52,12 +52,14 @@ from .config import (
     training_examples,
 )
 from .numbers import (
+    beside_exact,
     calibrated,
     found_rates,
     gain_rates,
     linear_ceiling,
     negative_rates,
     order_correlation,
+    prior_variance,
     ratio_of_means,
     rows_of_distances,
     rows_of_rates,
@@ -127,7 +129,8 @@ def _one_case(
                 progress=within(progress, 0, 1, EXACT),
             )
         found[EXACT], mixed = posterior, float(posterior.diagnostics.mixed)
-        spread = float(posterior.draws["posterior"]["order_parameter"].var(["chain", "draw"]).sum())
+        draws: Any = posterior.draws["posterior"]["order_parameter"]
+        spread = float(draws.var(["chain", "draw"]).sum())
     table = xr.Dataset(
         {
             "teacher_order_parameter": (PAIR, order),
@@ -214,7 +217,7 @@ class Teacher(Study):
         "gain": "log evidence gained with one more head in the first layer, one-loop",
         "leading_gain": "log evidence gained with one more head in the first layer, saddle",
         "score": "score of a head of the student",
-        "explained": "share of the variance of the teacher's U around its prior mean that is found",
+        "explained": "share of the variance of U under the prior that is found",
         "explained_error": "standard error of explained over teachers",
         "calibration": "predicted over true generalisation error, ratio of means over teachers",
         "calibration_error": "standard error of calibration over teachers",
@@ -228,17 +231,16 @@ class Teacher(Study):
 
     def complete(self, found: xr.Dataset, config: TeacherConfig) -> xr.Dataset:
         """With ratios of means over teachers and their errors."""
-        # All variances are 1: the prior mean of U is the identity.
-        prior = xr.DataArray(np.eye(found.sizes["path"]), dims=PAIR)
         missed = ((found.order_parameter - found.teacher_order_parameter) ** 2).sum(PAIR, skipna=False)
-        spread = ((found.teacher_order_parameter - prior) ** 2).sum(PAIR)
-        unexplained, explained_error = ratio_of_means(missed, spread)
+        # The variance of the prior is known, and without the noise of a few teachers.
+        share = missed / xr.DataArray([prior_variance(int(width)) for width in found.width], dims="width")
+        explained_error = share.std("teacher", ddof=1) / np.sqrt(share.notnull().sum("teacher"))
         calibration, calibration_error = ratio_of_means(found.predicted_error, found.true_error)
         relative, relative_error = ratio_of_means(found.true_error, found.signal)
         order = ratio_of_means(found.order_spread, missed.sel(approach=EXACT, drop=True))
         apart = abs(found.kernel_share - found.teacher_kernel_share)
         return found.assign(
-            explained=1 - unexplained,
+            explained=1 - share.mean("teacher"),
             explained_error=explained_error,
             calibration=calibration,
             calibration_error=calibration_error,
@@ -266,13 +268,16 @@ class Teacher(Study):
         """What the page says of calibration, U, pairs of paths, and wrong heads."""
         matched, missing = dataset.sel(case=MATCHED), dataset.sel(case=MISSING)
         ratios = [f"P/N = {ratio:g}" for ratio in config.ratios]
-        tables = {}
-        for name, of in (("calibration", matched), ("explained", matched)):
-            tables[name] = {
-                approach: rows_with_errors(of[name].sel(approach=approach), of[f"{name}_error"].sel(approach=approach))
-                for approach in APPROACHES
-                if np.isfinite(of[name].sel(approach=approach)).any()
+        tables = {
+            name: {
+                approach: rows_with_errors(at[name], at[f"{name}_error"])
+                for approach in shown
+                for at in [matched.sel(approach=approach)]
+                if at[name].notnull().any()
             }
+            for name, shown in (("calibration", (LIMIT, SADDLE, EXACT)), ("explained", (SADDLE, EXACT)))
+        }
+        missed = ((matched.order_parameter - matched.teacher_order_parameter) ** 2).sum(PAIR, skipna=False)
         last = matched.sel(ratio=config.ratios[-1])
         saddle = {"approach": SADDLE}
         return {
@@ -280,11 +285,15 @@ class Teacher(Study):
             "ratios": ratios,
             "tables": tables,
             "calibrated": {
-                name: calibrated(one.calibration, one.calibration_error)
+                name: calibrated(at.predicted_error, at.true_error)
                 for name in APPROACHES
-                for one in [matched.sel(approach=name)]
+                for at in [matched.sel(approach=name)]
             },
-            "order_calibrated": calibrated(matched.order_calibration, matched.order_calibration_error),
+            "order_calibrated": calibrated(matched.order_spread, missed.sel(approach=EXACT)),
+            "beside_exact": {
+                "saddle": beside_exact(matched.predicted_error, SADDLE),
+                "limit": beside_exact(matched.true_error, LIMIT),
+            },
             "order_rows": rows_with_errors(matched.order_calibration, matched.order_calibration_error),
             "unconverged": int(dataset.true_error.sel(saddle).isnull().sum()),
             "mixed": {"runs": int(matched.mixed.notnull().sum()), "failed": int((matched.mixed == 0).sum())},

@@ -31,9 +31,9 @@ def draw_calibration(dataset: xr.Dataset, config: TeacherConfig) -> Figure:
         _by_width(ax, at.calibration, at.calibration_error)
         ax.axhline(1, color=PALETTE["black"], linewidth=0.8, zorder=0)
         ax.set_title(NAMES.get(name, name))
-    top = max(ax.get_ylim()[1] for ax in axes[0])
+    ends = [ax.get_ylim() for ax in axes[0]]
     for ax in axes[0]:
-        ax.set_ylim(0, top)
+        ax.set_ylim(min(low for low, _ in ends), max(high for _, high in ends))
         ax.set_xlabel(RATIO)
     axes[0, 0].set_ylabel("predicted over true error")
     legend_below(figure)
@@ -84,10 +84,13 @@ def draw_order_parameter(dataset: xr.Dataset, config: TeacherConfig) -> Figure:
     ax, at = axes[0, 2], matched.isel(width=0, ratio=-1)
     true = at.teacher_order_parameter.values
     for name in (SADDLE, EXACT):
-        ax.plot(true.ravel(), at.order_parameter.sel(approach=name).values.ravel(), ".", color=COLOURS[name])
+        look: dict[str, Any] = {"color": COLOURS[name], "label": NAMES.get(name, name), "alpha": 0.7}
+        ax.plot(true.ravel(), at.order_parameter.sel(approach=name).values.ravel(), ".", **look)
     ax.axline((0, 0), slope=1, color=PALETTE["black"], linewidth=0.8, zorder=0)
     ax.set(title=f"N = {config.widths[0]}, P/N = {config.ratios[-1]:g}", xlabel="U of the teacher", ylabel="U found")
-    legend_below(figure)
+    ax.legend()
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return figure
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
+from scipy import stats
 
 from ...learning.scores import head_name
 from ..words import fixed
-from .config import APPROACHES, HEADS, MATCHED, MISSING, PAIR, SCORES, UNUSED, UNUSED_HEAD, TeacherConfig
+from .config import APPROACHES, EXACT, HEADS, MATCHED, MISSING, PAIR, SCORES, UNUSED, UNUSED_HEAD, TeacherConfig
 
 
 def ratio_of_means(top: xr.DataArray, bottom: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
@@ -27,36 +30,84 @@ def ratio_of_means(top: xr.DataArray, bottom: xr.DataArray) -> tuple[xr.DataArra
     return value, (top - value * bottom).std("teacher", ddof=1) / (np.sqrt(count) * scale)
 
 
-def linear_ceiling(width: Any, token_width: int, layers: int = len(HEADS)) -> Any:
-    """The share of the variance of U_ππ that the best linear estimate from |w_π|² explains, w_π known exactly.
+def prior_variance(width: int, heads: Sequence[int] = HEADS) -> float:
+    """The variance of U under the prior, summed over its entries, with variances 1 and one width.
 
-    U_ππ has mean 1 and variance V = (1 + 2/N)^(L+1) − 1 under the prior. Given U, |w_π|² ~ U_ππ χ²/N0 with N0 degrees
-    of freedom, which adds a variance of 2⟨U_ππ²⟩/N0.
+    From the moments of a Wishart matrix with N degrees of freedom and scale S/N: ⟨tr U²⟩ = (1 + 1/N) tr S² + (tr S)²/N
+    and ⟨(tr U)²⟩ = (tr S)² + 2 tr S²/N, layer by layer from the readout down, with S = I ⊗ U of the layer above.
 
     Example:
-        >>> round(linear_ceiling(10, 32), 2), round(linear_ceiling(1000, 32), 2)
-        (0.87, 0.09)
+        >>> round(prior_variance(10), 3), round(prior_variance(10, (1,)), 3)
+        (4.976, 0.44)
     """
-    variance = (1 + 2 / width) ** (layers + 1) - 1
-    return variance / (variance + 2 * (1 + variance) / token_width)
+    square = trace = 1 + 2 / width
+    for count in reversed(heads):
+        square, trace = count * square, count**2 * trace
+        square, trace = square + (square + trace) / width, trace + 2 * square / width
+    return square - math.prod(heads)
 
 
-def calibrated(value: xr.DataArray, error: xr.DataArray) -> dict[str, Any]:
-    """How far a calibration [width, ratio] is from 1: cells over two standard errors, and extremes."""
+@functools.cache
+def linear_ceiling(width: int, token_width: int, heads: tuple[int, ...] = HEADS, draws: int = 20_000) -> float:
+    """The share of the variance of U that the best linear estimate finds when the readouts w are known exactly.
+
+    Given U, the products w_π·w_π' follow a Wishart law with N0 degrees of freedom and scale U/N0. The estimate is a
+    linear function of these products, fitted to draws of the prior.
+    """
+    random = np.random.default_rng(0)
+
+    def wishart(scale: np.ndarray, freedom: int) -> np.ndarray:
+        rows = scale.shape[-1]
+        root = np.linalg.cholesky(scale)
+        standard = stats.wishart.rvs(freedom, np.eye(rows), draws, random_state=random).reshape(draws, rows, rows)
+        return root @ standard @ root.swapaxes(1, 2) / freedom
+
+    order = wishart(np.ones((draws, 1, 1)), width)
+    for count in reversed(heads):
+        order = wishart(np.kron(np.eye(count), order), width)
+    seen = wishart(order, token_width).reshape(draws, -1)
+    wanted = order.reshape(draws, -1) - np.eye(order.shape[-1]).ravel()
+    known = np.column_stack([np.ones(draws), seen])
+    left = wanted - known @ np.linalg.lstsq(known, wanted)[0]
+    return 1 - float(np.sum(left**2) / np.sum(wanted**2))
+
+
+def calibrated(predicted: xr.DataArray, true: xr.DataArray) -> dict[str, Any]:
+    """How far predicted over true errors [teacher, width, ratio] are from 1: points over two standard errors, extremes.
+
+    `pooled` averages over all widths and ratios, and `pooled_error` takes one number of every teacher: what a teacher
+    shows at one ratio it shows at the next.
+    """
+    value, error = ratio_of_means(predicted, true)
     known = value.notnull()
-    far = abs(value - 1) > 2 * error
     if not known.any():
-        return {"cells": 0}
-    worst = abs(np.log(value)).argmax(["width", "ratio"])
+        return {"points": 0}
+    apart = (predicted - true) / true.where(predicted.notnull()).mean("teacher")
+    each = apart.mean("ratio").stack(one=["teacher", "width"]).dropna("one")
+    distance: Any = abs(np.log(value))
+    worst = distance.argmax(["width", "ratio"])
     return {
-        "cells": int(known.sum()),
-        "far": int((far & known).sum()),
+        "points": int(known.sum()),
+        "far": int(((abs(value - 1) > 2 * error) & known).sum()),
         "least": float(value.min()),
         "most": float(value.max()),
         "worst": float(value[worst]),
         "worst_width": int(value[worst].width),
         "worst_ratio": float(value[worst].ratio),
+        "pooled": 1 + float(each.mean()),
+        "pooled_error": float(each.std(ddof=1)) / math.sqrt(each.size),
     }
+
+
+def beside_exact(errors: xr.DataArray, approach: str) -> list[dict[str, float]]:
+    """Mean error of an approach over that of the exact posterior, on the same teachers: the extremes by width."""
+    exact = errors.sel(approach=EXACT, drop=True)
+    value = ratio_of_means(errors.sel(approach=approach, drop=True).where(exact.notnull()), exact)[0]
+    value = value.sel(width=value.notnull().all("ratio"))
+    return [
+        {"width": int(one.width), "least": float(one.min()), "most": float(one.max())}
+        for one in value.transpose("width", ...)
+    ]
 
 
 def order_correlation(at: xr.Dataset) -> float:
@@ -65,7 +116,7 @@ def order_correlation(at: xr.Dataset) -> float:
     own, true = (at[name].transpose("teacher", *PAIR).values for name in ("order_parameter", "teacher_order_parameter"))
     # Diagonal entries have another mean than the others, which is known and no finding.
     apart = [(one - np.eye(at.sizes["path"]))[:, *upper].ravel() for one in (own, true)]
-    return float(np.corrcoef(apart)[0, 1]) if np.isfinite(own).all() else np.nan
+    return float(np.corrcoef(*apart)[0, 1]) if np.isfinite(own).all() else np.nan
 
 
 def found_rates(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
