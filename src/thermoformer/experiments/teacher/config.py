@@ -62,8 +62,8 @@ class TeacherConfig:
 
     @classmethod
     def quick(cls, seed: int = 0) -> TeacherConfig:
-        """The small size: two widths, fewer ratios and teachers."""
-        return cls(teachers=4, exact_teachers=4, seed=seed, widths=(10, 100), ratios=(10.0, 100.0))
+        """The small size: two widths and ratios, and fewer teachers and draws."""
+        return cls(teachers=3, exact_teachers=2, seed=seed, widths=(20, 100), ratios=(10.0, 100.0), draws=100)
 
 
 def training_examples(width: int, ratio: float) -> int:

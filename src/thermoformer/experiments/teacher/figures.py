@@ -63,7 +63,7 @@ def draw_errors(dataset: xr.Dataset, config: TeacherConfig) -> Figure:
         row[0].set_ylabel("error over ⟨f²⟩")
     for ax in axes[-1]:
         ax.set_xlabel(RATIO)
-    legend_below(figure, ncols=4)
+    legend_below(figure, ncols=len(widths) + 1)
     return figure
 
 
@@ -78,7 +78,7 @@ def draw_order_parameter(dataset: xr.Dataset, config: TeacherConfig) -> Figure:
         ax.axhline(0, color=PALETTE["black"], linewidth=0.8, zorder=0)
         for width, colour in zip(config.widths, colours_for(len(config.widths)), strict=True):
             if np.isfinite(at.explained.sel(width=width)).any():
-                ax.plot(1.25 * config.ratios[-1], linear_ceiling(width, config.token_width), "<", color=colour)
+                ax.plot(1.5 * config.ratios[-1], linear_ceiling(width, config.token_width), "<", color=colour)
         ax.set(title=NAMES.get(name, name), xlabel=RATIO, ylim=(-0.35, 1))
     axes[0, 0].set_ylabel("share of the variance of U found")
     ax, at = axes[0, 2], matched.isel(width=0, ratio=-1)
@@ -137,11 +137,15 @@ def draw_heads(dataset: xr.Dataset, config: TeacherConfig) -> Figure:
 
 
 def _by_width(ax: Axes, values: xr.DataArray, errors: xr.DataArray | None = None) -> None:
-    """One curve per width against the ratio, on a logarithmic axis; widths without values keep their colour."""
-    for width, colour in zip(values.width.values, colours_for(values.sizes["width"]), strict=True):
+    """One curve per width against the ratio, on a logarithmic axis; widths without values keep their colour.
+
+    Curves with errors stand a little beside each other, so that their bars can be told apart.
+    """
+    for place, (width, colour) in enumerate(zip(values.width.values, colours_for(values.sizes["width"]), strict=True)):
         one = values.sel(width=width)
         if not np.isfinite(one).any():
             continue
         bars = None if errors is None else errors.sel(width=width)
-        ax.errorbar(one.ratio, one, bars, marker="o", capsize=2, color=colour, label=f"N = {width}")
+        beside = 1.0 if errors is None else 1.08 ** (place - (values.sizes["width"] - 1) / 2)
+        ax.errorbar(beside * one.ratio, one, bars, marker="o", capsize=2, color=colour, label=f"N = {width}")
     ax.set_xscale("log")

@@ -114,9 +114,11 @@ def order_correlation(at: xr.Dataset) -> float:
     """Pearson correlation of the distinct entries of U with the teacher's, all teachers together."""
     upper = np.triu_indices(at.sizes["path"])
     own, true = (at[name].transpose("teacher", *PAIR).values for name in ("order_parameter", "teacher_order_parameter"))
+    if not np.isfinite(own).all():
+        return np.nan
     # Diagonal entries have another mean than the others, which is known and no finding.
-    apart = [(one - np.eye(at.sizes["path"]))[:, *upper].ravel() for one in (own, true)]
-    return float(np.corrcoef(*apart)[0, 1]) if np.isfinite(own).all() else np.nan
+    first, second = ((one - np.eye(at.sizes["path"]))[:, *upper].ravel() for one in (own, true))
+    return float(np.corrcoef(first, second)[0, 1])
 
 
 def found_rates(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
