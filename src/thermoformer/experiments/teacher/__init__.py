@@ -192,7 +192,7 @@ class Teacher(Study):
     Its Dataset has the dimensions teacher, width, ratio, case and approach: `true_error` and `predicted_error`;
     `order_parameter`, `kernel_share` and `output_share` of pairs of paths, and the same three of the teacher;
     `signal`, `floor`, `mixed`, `order_spread`; `gain` and `leading_gain` of one more head; `score` of every head.
-    Over teachers it has, each with its error: `explained` (how much of U is found), `calibration` and
+    Over teachers it has, each with its error: `explained` (how much of U is found, same heads), `calibration` and
     `order_calibration` (predicted over true error, of the output and of U) and `relative_error`; and
     `relative_prediction` and `share_distance`. What does not apply is nan.
     """
@@ -233,14 +233,16 @@ class Teacher(Study):
         """With ratios of means over teachers and their errors."""
         missed = ((found.order_parameter - found.teacher_order_parameter) ** 2).sum(PAIR, skipna=False)
         # The variance of the prior is known, and without the noise of a few teachers.
-        share = missed / xr.DataArray([prior_variance(int(width)) for width in found.width], dims="width")
-        explained_error = share.std("teacher", ddof=1) / np.sqrt(share.notnull().sum("teacher"))
+        missed_share = missed.where(found.case == MATCHED) / xr.DataArray(
+            [prior_variance(int(width)) for width in found.width], dims="width"
+        )
+        explained_error = missed_share.std("teacher", ddof=1) / np.sqrt(missed_share.notnull().sum("teacher"))
         calibration, calibration_error = ratio_of_means(found.predicted_error, found.true_error)
         relative, relative_error = ratio_of_means(found.true_error, found.signal)
         order = ratio_of_means(found.order_spread, missed.sel(approach=EXACT, drop=True))
         apart = abs(found.kernel_share - found.teacher_kernel_share)
         return found.assign(
-            explained=1 - share.mean("teacher"),
+            explained=1 - missed_share.mean("teacher"),
             explained_error=explained_error,
             calibration=calibration,
             calibration_error=calibration_error,
