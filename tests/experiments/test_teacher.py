@@ -212,6 +212,22 @@ def test_a_point_has_every_case(point):
     assert point.floor.sel(case=MISSING) > 0 and point.floor.sel(case=MATCHED) == 0
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_a_point_is_of_the_labels_of_its_teacher(point, case):
+    readout, order = task.teacher_network(TINY, case, 0, 8)
+    training, test = (task.attentioned_inputs(TINY, 0, 8, part, 40) for part in ("training", "test"))
+    noise = 0.1**0.5 * np.random.default_rng((TINY.seed, 0, 8, 2)).normal(size=40)
+    features, new = (PathFeatures.from_attentioned_inputs(xi[:, :4]) for xi in (training, test))
+    labels = task.output_of(readout, training) + noise
+    fitted = gaussian_process(Architecture(config.HEADS, 8), features, labels, temperature=0.1).predict(new)
+    at, output = point.sel(case=case), task.output_of(readout, test)
+    limit = at.sel(approach="gaussian process")
+    assert float(limit.true_error) == pytest.approx(np.mean((fitted.mean - output) ** 2))
+    assert float(limit.predicted_error) == pytest.approx(np.mean(fitted.variance))
+    assert float(at.signal) == pytest.approx(np.mean(output**2))
+    np.testing.assert_allclose(at.teacher_order_parameter, order)
+
+
 def test_a_search_that_fails_leaves_its_numbers_out(monkeypatch, point):
     def failed(*given, **options):
         return dataclasses.replace(teacher_solve(*given, **options), converged=False)
