@@ -54,6 +54,7 @@ SLOW = (
     "experiments/test_markov.py",
     "experiments/test_residuals.py",
     "experiments/test_width_convergence.py",
+    "experiments/test_teacher.py",
     "experiments/test_dynamics_experiments.py",
     "experiments/test_one_shot.py",
     "experiments/test_pruning.py",

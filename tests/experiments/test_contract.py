@@ -27,6 +27,7 @@ from thermoformer.experiments.orbit_diagram import OrbitDiagramConfig
 from thermoformer.experiments.phase_diagram import PhaseDiagramConfig
 from thermoformer.experiments.pruning import PruningConfig
 from thermoformer.experiments.residuals import ResidualsConfig
+from thermoformer.experiments.teacher import TeacherConfig
 from thermoformer.experiments.trained_networks import TrainedNetworksConfig
 from thermoformer.experiments.trajectories import TrajectoriesConfig
 from thermoformer.experiments.width_convergence import WidthConvergenceConfig
@@ -51,6 +52,7 @@ POINTS = {
     "phase_diagram:phase_diagram_values": "a7deaf8540d61600",
     "pruning:finetuned_network": "0c58c94f796eb467",
     "residuals:residuals_point": "40f13be29966755e",
+    "teacher:teacher_point": "ff4bc6e70b2dd1c7",
     "trajectories:trajectories_point": "a6efd327ee303888",
     "width_convergence:width_convergence_point": "8ae8778344222292",
 }
@@ -61,6 +63,7 @@ SIZES = {
         WidthConvergenceConfig.quick(3),
         WidthConvergenceConfig(seed=3, one_path=OnePathConfig(seed=3)),
     ),
+    "teacher": (TeacherConfig.quick(3), TeacherConfig(seed=3)),
     "residuals": (ResidualsConfig.quick(3), ResidualsConfig(seed=3)),
     "pruning": (PruningConfig.quick(seed=3), PruningConfig(seed=3)),
     "trained-networks": (TrainedNetworksConfig.quick(seed=3), TrainedNetworksConfig(seed=3)),
@@ -145,6 +148,7 @@ GROWN = {
         "widths": (4, 10, 20, 30, 100, 300, 1000),
         "one_path": OnePathConfig(data_sets=1),
     },
+    "teacher": {"teachers": 14, "widths": (6, *TeacherConfig().widths), "ratios": (0.01, *TeacherConfig().ratios)},
     "residuals": {"seeds": 7, "widths": (10, 20)},
     "trajectories": {"betas": (1.2, *TrajectoriesConfig().betas)},
     "finite-size": {"bits": (9, *FiniteSizeConfig().bits), "fit_from": 9900},
@@ -207,6 +211,8 @@ BAD = [
             (OneShotConfig, "temperatures", "temperature"),
             (ResidualsConfig, "widths", "width"),
             (WidthConvergenceConfig, "widths", "width"),
+            (TeacherConfig, "widths", "width"),
+            (TeacherConfig, "ratios", "ratio"),
             (OnePathConfig, "widths", "width"),
             (FiniteSizeConfig, "bits", "number"),
             (TrajectoriesConfig, "betas", "value"),
@@ -236,6 +242,12 @@ BAD = [
     (FiniteSizeConfig, {"fit_from": 10**10}, "expected two or more of the bits"),
     (WidthConvergenceConfig, {"sampled_widths": (5,)}, "expected some of the widths"),
     (WidthConvergenceConfig, {"temperature": 0.0}, POSITIVE),
+    (TeacherConfig, {"temperature": 0.0}, POSITIVE),
+    (TeacherConfig, {"attention_scale": 0.0}, POSITIVE),
+    (TeacherConfig, {"teachers": 1}, "expected 2 or more"),
+    (TeacherConfig, {"exact_teachers": 1}, "expected 2 or more"),
+    (TeacherConfig, {"widths": (5, 10)}, "expected 6 or more"),
+    (TeacherConfig, {"test_examples": 128}, "expected more than 128"),
     (OnePathConfig, {"temperature": 0.0}, POSITIVE),
     (PruningConfig, {"widths": ()}, "expected at least one number"),
     (PruningConfig, {"widths": (0,)}, WHOLE),

@@ -108,6 +108,12 @@ EXPERIMENTS = {
             module="width_convergence",
         ),
         Experiment(
+            name="teacher",
+            summary="Known ground truth: does the theory find a teacher's path weights, and know its own error?",
+            quick_time="about two minutes",
+            module="teacher",
+        ),
+        Experiment(
             name="residuals",
             summary="Skips and layer norm: where the theory of paths holds, and how far off it is elsewhere",
             quick_time="about three minutes",
