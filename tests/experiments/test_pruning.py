@@ -85,7 +85,7 @@ def dataset(out):
 
 def test_dataset_has_the_documented_variables(dataset, tiny):
     sizes = {"part": 4, "subset": 9, "score_name": 4, "head": 4, "width": 1, "temperature": 1}
-    sizes |= {"examples": 2, "many_width": 2, "many_score_name": 2}
+    sizes |= {"examples": 2, "many_width": 2, "many_temperature": 1, "many_score_name": 2}
     assert dict(dataset.sizes) == sizes | {"order": 10, "removed": 3, "random": 6}
     assert dataset.accuracy.notnull().all() and ((dataset.accuracy >= 0) & (dataset.accuracy <= 1)).all()
     assert dataset.score.notnull().all() and (dataset.order_code[:, 0] == 0).all()
@@ -139,6 +139,9 @@ def test_what_the_theory_foresees_is_its_own_prediction_without_the_heads(datase
     for code, some in zip(codes[1:], ([1, 2, 4, 8], [5, 6, 9, 10]), strict=True):
         assert float(validation.sel(subset=code)) == float(validation.sel(subset=some).max())
     true, ours = dataset.accuracy.sel(part="test").values, predicted.sel(part="test").values
+    np.testing.assert_array_equal(
+        dataset.last_predicted.sel(many_width=5, many_temperature=0.5), dataset.predicted_accuracy[-1].sel(many_width=5)
+    )
     found = float(agreement(dataset).all_sets.sel(examples=300, many_width=5))
     assert found == pytest.approx(np.corrcoef(true, ours)[0, 1])
 

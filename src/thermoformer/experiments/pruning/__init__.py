@@ -21,7 +21,7 @@ from ..sweeping import Workspace, config_of, record_of
 from . import numbers
 from .config import FORESEEN, MEASURED, ORDERS, SCORES, PruningConfig, PruningInputs, pruning_inputs, sequences
 from .numbers import rank_correlation, single_drops
-from .predicted import METHODS, agreement_rows, chosen_sets, one_shot_config, predicted_data, set_rows
+from .predicted import METHODS, agreement_rows, chosen_sets, one_shot_config, predicted_data, set_rows, temperature_rows
 from .scores import all_codes, order_codes, removed_heads, rescored_data, score_data
 
 # Fields that change no number of the plain accuracies and of the scores.
@@ -140,6 +140,7 @@ class Pruning(Study):
         "order_chance": "part of orders of the heads in which this correlation is as large",
         "readout_cosine": "cosine of the readouts of all paths with those of the trained network",
         "many_sum": "sum of |U| over pairs of paths with the head, over the largest",
+        "last_predicted": "the same at every temperature with the largest number of examples",
         "many_score": "score of the head with the largest number of examples",
         "random_code": "heads gone in random orders, as bits",
     }
@@ -161,7 +162,7 @@ class Pruning(Study):
         if config.many is not None:
             many = many_examples(one_shot_config(config), workspace)
             file = workspace.part("foreseen.nc").folder
-            of_many = f"{mark}-{store.fingerprint(config.many)}"
+            of_many = f"{mark}-{store.fingerprint(config.many)}-2"  # raised where `predicted_data` gives more
             foreseen = store.kept(file, of_many, lambda: predicted_data(config, inputs, many, workspace.progress))
             best = chosen_sets(foreseen.predicted_accuracy).sel(many_width=foreseen.many_chosen_width)
             orders = _with_orders(orders, best.isel(examples=-1).expand_dims(order=[FORESEEN]))
@@ -216,6 +217,8 @@ class Pruning(Study):
             "width": int(dataset.many_chosen_width),
             "temperature": dataset.many_chosen_temperature,
             "agreement": agreement_rows(dataset),
+            "temperatures": temperature_rows(dataset),
+            "removed": [f"{count} removed" for count in dataset.removed.values[1:4].tolist()],
             "sets": {numbers.TITLES[part]: set_rows(dataset, part) for part in MEASURED},
             "scores": {
                 name: rank_correlation(dataset.many_score.sel(many_score_name=name).values, drops) for name in METHODS

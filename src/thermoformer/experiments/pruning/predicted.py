@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,8 @@ def chosen_width(many: xr.Dataset) -> float:
 def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Dataset, progress: Progress) -> xr.Dataset:
     """What the theory with more and more examples foresees, from the readouts of its paths alone.
 
-    `predicted_accuracy` [examples, width, part, subset] of every set of heads that is gone, nothing solved again;
+    `predicted_accuracy` [examples, width, part, subset] of every set of heads that is gone, nothing solved again, and
+    `last_predicted` [width, temperature, part, subset] at every temperature with the largest number of examples;
     `order_correlation`, `order_chance` and `readout_cosine` [examples, width] of `with_agreement`;
     `many_sum` [examples, width, head], the scores by the sum of |U|; and `many_score` [many_score_name, head] of the
     width that is chosen, with the largest number of examples.
@@ -47,15 +49,20 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
     codes = all_codes(arch, heads)
     sets = [removed_heads(heads, code) for code in codes]
     plain, names = at_validation(many).sel(turned=0), ("validation", *MEASURED)
-    readout = plain.readout.transpose("examples", "width", "path", "feature").values
-    accuracy = np.empty((*readout.shape[:2], len(names), len(codes)))
+    last = many.readout.sel(turned=0).isel(examples=-1)
+    readouts = [
+        plain.readout.transpose("examples", "width", "path", "feature").values,
+        last.transpose("width", "temperature", "path", "feature").values,
+    ]
+    accuracy, by_temperature = (np.empty((*one.shape[:2], len(names), len(codes))) for one in readouts)
     for number, name in enumerate(names):
         progress(number, len(names) + 1, f"every set of heads, foreseen: {name}")
         x, y = inputs.tasks[name].sequences(config.measured_on(name))
         xi = np.asarray(inputs.network.path_features(x).values)
-        for at in np.ndindex(readout.shape[:2]):
-            parts = np.einsum("xai,ai->xa", xi, readout[at])
-            accuracy[(*at, number)] = accuracies_without(arch, parts, sets, y)
+        for readout, found in zip(readouts, (accuracy, by_temperature), strict=True):
+            for at in np.ndindex(readout.shape[:2]):
+                parts = np.einsum("xai,ai->xa", xi, readout[at])
+                found[(*at, number)] = accuracies_without(arch, parts, sets, y)
     agreeing = with_agreement(plain, inputs.network)[["order_correlation", "order_chance", "readout_cosine"]]
     orders = plain.order_parameter.transpose("examples", "width", "path", "other_path").values
     sums = [[head_scores(arch, order).values for order in row] for row in orders]
@@ -72,6 +79,7 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
     return xr.Dataset(
         {
             "predicted_accuracy": (("examples", "many_width", "part", "subset"), accuracy),
+            "last_predicted": (("many_width", "many_temperature", "part", "subset"), by_temperature),
             **{name: (("examples", "many_width"), one.values) for name, one in agreeing.data_vars.items()},
             "many_sum": (("examples", "many_width", "head"), np.array(sums)),
             "many_score": (("many_score_name", "head"), np.array(scores)),
@@ -79,6 +87,7 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
         {
             "examples": plain.examples.values,
             "many_width": plain.width.values,
+            "many_temperature": last.temperature.values,
             "part": list(names),
             "subset": np.array(codes, np.int64),
             "many_score_name": list(METHODS),
@@ -96,7 +105,8 @@ def chosen_sets(predicted: xr.DataArray) -> xr.DataArray:
     size = np.array([int(code).bit_count() for code in predicted.subset.values])
     validation = predicted.sel(part="validation", drop=True)
     best = [validation.isel(subset=size == count).idxmax("subset") for count in range(size.max() + 1)]
-    return xr.concat(best, "removed").assign_coords(removed=np.arange(size.max() + 1)).astype(np.int64)
+    both = xr.concat(best, "removed").assign_coords(removed=np.arange(size.max() + 1))
+    return both.transpose(..., "removed").astype(np.int64)
 
 
 def agreement(dataset: xr.Dataset, part: str = "test") -> xr.Dataset:
@@ -105,20 +115,47 @@ def agreement(dataset: xr.Dataset, part: str = "test") -> xr.Dataset:
     `all_sets`: Pearson's correlation of predicted and true accuracy over all sets of heads; `single`: Spearman's over
     single heads; `sum_of_order`: Spearman's of the sum of |U| with what is lost without each head.
     """
-    axes, singles = ("examples", "many_width"), [1 << index for index in range(dataset.sizes["head"])]
-    true = dataset.accuracy.sel(part=part)
-    predicted = dataset.predicted_accuracy.sel(part=part).transpose(*axes, "subset")
-    sums = dataset.many_sum.transpose(*axes, "head")
-    found = xr.Dataset(coords={name: dataset[name] for name in axes})
-    for name in ("all_sets", "single", "sum_of_order"):
-        found[name] = (axes, np.full(predicted.shape[:2], np.nan))
-    for at in np.ndindex(predicted.shape[:2]):
-        ours, alone = predicted[at], true.sel(subset=singles).values
-        with np.errstate(invalid="ignore"):  # predictions that are all the same have no correlation
-            found.all_sets[at] = np.corrcoef(ours.values, true.values)[0, 1]
-        found.single[at] = rank_correlation(ours.sel(subset=singles).values, alone).value
-        found.sum_of_order[at] = rank_correlation(sums[at].values, -alone).value
+    found = _foreseen(dataset, dataset.predicted_accuracy, part)
+    lost = -dataset.accuracy.sel(part=part, subset=_singles(dataset)).values
+    sums = dataset.many_sum.transpose(*found.all_sets.dims, "head").values
+    found["sum_of_order"] = xr.full_like(found.all_sets, np.nan)
+    for at in np.ndindex(found.all_sets.shape):
+        found.sum_of_order[at] = rank_correlation(sums[at], lost).value
     return found
+
+
+def _foreseen(dataset: xr.Dataset, predicted: xr.DataArray, part: str) -> xr.Dataset:
+    """`all_sets` and `single` of `agreement`, along the axes that predicted accuracies have besides part and subset."""
+    true, ours = dataset.accuracy.sel(part=part), predicted.sel(part=part, drop=True).transpose(..., "subset")
+    alone, axes = true.sel(subset=_singles(dataset)).values, ours.dims[:-1]
+    found = xr.Dataset(coords={name: dataset[name] for name in axes})
+    found["all_sets"], found["single"] = ((axes, np.full(ours.shape[:-1], np.nan)) for _ in range(2))
+    for at in np.ndindex(ours.shape[:-1]):
+        with np.errstate(invalid="ignore"):  # predictions that are all the same have no correlation
+            found.all_sets[at] = np.corrcoef(ours[at].values, true.values)[0, 1]
+        found.single[at] = rank_correlation(ours[at].sel(subset=_singles(dataset)).values, alone).value
+    return found
+
+
+def _singles(dataset: xr.Dataset) -> list[int]:
+    """The codes of single heads."""
+    return [1 << index for index in range(dataset.sizes["head"])]
+
+
+def temperature_rows(dataset: xr.Dataset, part: str = "test") -> list[list[str]]:
+    """What is foreseen with the largest number of examples, at every width and temperature."""
+    found, predicted = _foreseen(dataset, dataset.last_predicted, part), dataset.last_predicted
+    chosen, true, lines = chosen_sets(predicted), dataset.accuracy.sel(part=part), []
+    for width, temperature in itertools.product(dataset.many_width.values, dataset.many_temperature.values):
+        at = {"many_width": width, "many_temperature": temperature}
+        whole = predicted.sel(subset=0, **at)
+        picked = [percent(true.sel(subset=int(code))) for code in chosen.sel(**at).values[1:4]]
+        cells = [percent(whole.sel(part=name)) for name in ("validation", part)]
+        cells += [
+            "" if np.isnan(one) else fixed(float(one), 2) for one in (found.all_sets.sel(at), found.single.sel(at))
+        ]
+        lines.append([width_name(width), f"{temperature:g}", *cells, *picked])
+    return lines
 
 
 def set_rows(dataset: xr.Dataset, part: str = "test") -> list[list[str]]:
