@@ -42,6 +42,8 @@ POINTS = {
     "finite_size:finite_size_point": "1420d2e7b8a2467e",
     "markov:markov_repetition": "723fd4049fcfa383",
     "one_path:one_path_point": "2878b472154fd039",
+    "one_shot.many:many_limit": "b0d657ad1c31204d",
+    "one_shot.many:many_point": "3bab1129c36d0b17",
     "one_shot_points:one_shot_free": "77a5d41af04a4f7e",
     "one_shot_points:one_shot_limit": "d16422fdf3ff7c7f",
     "one_shot_points:one_shot_limit_free": "0452bd149ae64f87",
