@@ -19,7 +19,7 @@ from ..sweeping import Workspace
 from ..words import width_name
 from . import numbers
 from .config import OneShotConfig
-from .many import at_validation, by_examples, choices_of_theory, many_examples, packed, unpacked, with_agreement
+from .many import at_evidence, by_examples, choices_of_theory, many_examples, packed, unpacked, with_agreement
 from .numbers import COEFFICIENTS, at_choice, correlations, order_correlation, repeated, with_choices
 from .points import (
     PARTS,
@@ -102,7 +102,7 @@ _LONG_NAMES = {
     "many_order_correlation": "correlation of U, off the diagonal, with that of the trained network",
     "many_order_chance": "part of orders of the heads in which this correlation is as large",
     "many_readout_cosine": "cosine of the readouts of all paths with those of the trained network",
-    "many_temperature_by_validation": "temperature with the highest accuracy on validation characters",
+    "many_temperature_by_evidence": "temperature with the highest evidence of the training labels",
     "correlation": "correlation of the entries of U with those of the trained network",
     "correlation_chance": "part of orders of the heads in which the correlation is as large",
 }
@@ -207,7 +207,7 @@ class OneShot(Study):
 def _many_values(dataset: xr.Dataset) -> dict[str, Any]:
     """What the page says of more and more examples: tables, and the agreement at the last number of examples."""
     many = unpacked(dataset)
-    last = at_validation(many).sel(turned=0).isel(examples=-1)
+    last = at_evidence(many).sel(turned=0).isel(examples=-1)
     best = last.sel(width=last.order_correlation.idxmax("width"))
     return {
         "examples": many.examples.values.tolist(),

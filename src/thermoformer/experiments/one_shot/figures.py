@@ -11,7 +11,7 @@ from ...figures import styled
 from ..base import legend_below
 from ..words import fixed, width_name
 from .config import OneShotConfig
-from .many import at_validation, unpacked
+from .many import at_evidence, unpacked
 from .numbers import (
     COEFFICIENTS,
     PART_NAMES,
@@ -137,7 +137,7 @@ def draw_many(dataset: xr.Dataset, config: OneShotConfig) -> Figure | None:
     """Accuracy, and agreement of U and of readouts with the trained network, against the number of examples."""
     if config.many is None:
         return None
-    many = at_validation(unpacked(dataset)).sel(turned=0)
+    many = at_evidence(unpacked(dataset)).sel(turned=0)
     panels = {
         "accuracy on test characters (%)": 100 * many.accuracy.sel(part="test"),
         "U off the diagonal, Pearson": many.order_correlation,

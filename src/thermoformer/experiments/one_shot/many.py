@@ -93,7 +93,7 @@ def training_batches(heads: FrozenHeads, examples: int, turned: bool) -> Iterato
 
 
 def many_examples(config: OneShotConfig, workspace: Workspace) -> xr.Dataset:
-    """The numbers of `many_point` and `many_limit` at all their points, with the temperature chosen by validation.
+    """The numbers of `many_point` and `many_limit` at all their points, with the temperature chosen by evidence.
 
     Dimensions: turned, examples, width (infinite: Gaussian process), temperature, part, path, other_path, feature.
     Characters that are turned, as in training, are tried at the largest number of examples alone, if at all.
@@ -108,8 +108,8 @@ def many_examples(config: OneShotConfig, workspace: Workspace) -> xr.Dataset:
         finite = finite.assign_coords(width=finite.width.values.astype(float))
         found.append(side_by_side([finite, limit.expand_dims(width=[np.inf])], "width"))
     dataset = xr.concat(found, "turned", join="outer").assign_coords(part=list(PARTS))
-    validation = dataset.accuracy.sel(part="validation", drop=True).fillna(-1)
-    return dataset.assign(temperature_by_validation=validation.idxmax("temperature"))
+    evidence = dataset.log_evidence.where(np.isfinite(dataset.log_evidence), -np.inf)
+    return dataset.assign(temperature_by_evidence=evidence.idxmax("temperature"))
 
 
 def packed(dataset: xr.Dataset) -> xr.Dataset:
@@ -148,9 +148,9 @@ def with_agreement(dataset: xr.Dataset, network: AttentionNetwork) -> xr.Dataset
     return dataset.assign({name: (axes, values) for name, values in found.items()})
 
 
-def at_validation(dataset: xr.Dataset) -> xr.Dataset:
-    """The Dataset at the temperature that validation characters choose for each number of examples and width."""
-    return dataset.sel(temperature=dataset.temperature_by_validation)
+def at_evidence(dataset: xr.Dataset) -> xr.Dataset:
+    """The Dataset at the temperature that the evidence chooses for each number of examples and width."""
+    return dataset.sel(temperature=dataset.temperature_by_evidence)
 
 
 def by_examples(dataset: xr.Dataset, network: xr.DataArray) -> list[tuple[str, list[list[str]]]]:
@@ -160,7 +160,7 @@ def by_examples(dataset: xr.Dataset, network: xr.DataArray) -> list[tuple[str, l
         dataset: of `with_agreement`.
         network: accuracy of the trained network [part].
     """
-    plain = at_validation(dataset).sel(turned=0)
+    plain = at_evidence(dataset).sel(turned=0)
 
     def rows(values: xr.DataArray, form: Any, widths: Any = dataset.width.values) -> list[list[str]]:
         lines = values.transpose("width", "examples").sel(width=widths).values
@@ -174,7 +174,7 @@ def by_examples(dataset: xr.Dataset, network: xr.DataArray) -> list[tuple[str, l
         tables.append((f"accuracy on {PART_NAMES[part]}, %", [*accuracy, last]))
     tables.append(("U off the diagonal, Pearson", rows(plain.order_correlation, _hundredths, finite)))
     tables.append(("readout of all paths, cosine", rows(plain.readout_cosine, _hundredths)))
-    tables.append(("τ by validation", rows(plain.temperature_by_validation, "{:g}".format)))
+    tables.append(("τ by evidence", rows(plain.temperature_by_evidence, "{:g}".format)))
     return tables
 
 

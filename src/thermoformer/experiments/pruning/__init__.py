@@ -162,7 +162,7 @@ class Pruning(Study):
         if config.many is not None:
             many = many_examples(one_shot_config(config), workspace)
             file = workspace.part("foreseen.nc").folder
-            of_many = f"{mark}-{store.fingerprint(config.many)}-2"  # raised where `predicted_data` gives more
+            of_many = f"{mark}-{store.fingerprint(config.many)}-3"  # raised where `predicted_data` gives more
             foreseen = store.kept(file, of_many, lambda: predicted_data(config, inputs, many, workspace.progress))
             best = chosen_sets(foreseen.predicted_accuracy).sel(many_width=foreseen.many_chosen_width)
             orders = _with_orders(orders, best.isel(examples=-1).expand_dims(order=[FORESEEN]))

@@ -11,7 +11,7 @@ import xarray as xr
 from ..._progress import Progress
 from ...learning import accuracies_without, head_scores, solve
 from ..one_shot.config import OneShotConfig
-from ..one_shot.many import at_validation, rotated_training, with_agreement
+from ..one_shot.many import at_evidence, rotated_training, with_agreement
 from ..one_shot.points import given_config, one_shot_record
 from ..words import fixed, percent, width_name
 from .config import MEASURED, PruningConfig, PruningInputs
@@ -31,9 +31,9 @@ def one_shot_config(config: PruningConfig) -> OneShotConfig:
 
 
 def chosen_width(many: xr.Dataset) -> float:
-    """The finite width that does best on validation characters with the largest number of examples."""
-    last = at_validation(many).accuracy.sel(turned=0, part="validation").isel(examples=-1)
-    return float(last.where(np.isfinite(last.width), -1).idxmax("width"))
+    """The finite width with the highest evidence of the largest number of training labels."""
+    last = at_evidence(many).log_evidence.sel(turned=0).isel(examples=-1)
+    return float(last.where(np.isfinite(last.width), -np.inf).idxmax("width"))
 
 
 def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Dataset, progress: Progress) -> xr.Dataset:
@@ -48,7 +48,7 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
     arch, heads = inputs.network.arch, inputs.heads
     codes = all_codes(arch, heads)
     sets = [removed_heads(heads, code) for code in codes]
-    plain, names = at_validation(many).sel(turned=0), ("validation", *MEASURED)
+    plain, names = at_evidence(many).sel(turned=0), ("validation", *MEASURED)
     last = many.readout.sel(turned=0).isel(examples=-1)
     readouts = [
         plain.readout.transpose("examples", "width", "path", "feature").values,
@@ -68,7 +68,7 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
     sums = [[head_scores(arch, order).values for order in row] for row in orders]
     progress(len(names), len(names) + 1, "scores of heads with many examples")
     width = chosen_width(many)
-    temperature = float(plain.temperature_by_validation.sel(width=width).isel(examples=-1))
+    temperature = float(plain.temperature_by_evidence.sel(width=width).isel(examples=-1))
     record = one_shot_record(one_shot_config(config))
     whole, frozen = given_config(record)
     data = rotated_training(whole, record["network_checksum"], int(many.examples[-1]), False)
