@@ -85,7 +85,7 @@ def dataset(out):
 
 def test_dataset_has_the_documented_variables(dataset, tiny):
     sizes = {"part": 4, "subset": 9, "score_name": 4, "head": 4, "width": 1, "temperature": 1}
-    sizes |= {"examples": 2, "many_width": 2, "many_temperature": 1, "many_score_name": 2}
+    sizes |= {"examples": 2, "many_width": 2, "many_temperature": 1}
     assert dict(dataset.sizes) == sizes | {"order": 10, "removed": 3, "random": 6}
     assert dataset.accuracy.notnull().all() and ((dataset.accuracy >= 0) & (dataset.accuracy <= 1)).all()
     assert dataset.score.notnull().all() and (dataset.order_code[:, 0] == 0).all()
@@ -142,6 +142,11 @@ def test_what_the_theory_foresees_is_its_own_prediction_without_the_heads(datase
     np.testing.assert_array_equal(
         dataset.last_predicted.sel(many_width=5, many_temperature=0.5), dataset.predicted_accuracy[-1].sel(many_width=5)
     )
+    held_out = dict(
+        zip(("features", "labels"), (frozen.features["validation"], frozen.labels["validation"]), strict=True)
+    )
+    losses = head_scores(solution.architecture, solution, method="predicted ablation", normalise=False, **held_out)
+    np.testing.assert_allclose(dataset.ablation, losses.values, rtol=1e-6)
     found = float(agreement(dataset).all_sets.sel(examples=300, many_width=5))
     assert found == pytest.approx(np.corrcoef(true, ours)[0, 1])
 
@@ -155,7 +160,7 @@ def test_scores_do_not_know_the_test_labels(dataset, tiny, monkeypatch):
     again = pruning.STUDY.data(dataclasses.replace(tiny, finetuned_removed=(), rescored=False))
     assert not np.array_equal(again.accuracy.sel(part="test"), dataset.accuracy.sel(part="test"))
     np.testing.assert_array_equal(again.score, dataset.score)
-    np.testing.assert_array_equal(again.many_score, dataset.many_score)
+    np.testing.assert_array_equal(again.ablation, dataset.ablation)
     names = again.order.values.tolist()
     np.testing.assert_array_equal(again.order_code, dataset.order_code.sel(order=names))
 

@@ -198,6 +198,8 @@ def accuracies_without(
     return np.array([Prediction(mean, np.zeros(len(mean))).accuracy(y) for mean in means])
 
 
+# Of a minimum that only a score is made of: looser than that of `solve`, which many examples take long to reach.
+SCORE_TOLERANCE = 1e-6
 SCORE_METHODS = ("order parameter", "predicted ablation", "solved again")
 
 
@@ -286,7 +288,8 @@ def solved_without(solution: Solution, heads: Sequence[tuple[int, int]]) -> tupl
     kept = np.flatnonzero(path_factors(arch, heads))
     smaller = arch.replace(heads=tuple(len(layer) for layer in heads_kept(arch, heads)))
     features, labels = given
-    return solve(smaller, features.select(kept), labels, temperature=temperature), kept
+    found = solve(smaller, features.select(kept), labels, temperature=temperature, tolerance=SCORE_TOLERANCE)
+    return found, kept
 
 
 def _checked_result(name: str, value: Any) -> PathSum:

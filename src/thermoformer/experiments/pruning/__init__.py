@@ -21,7 +21,7 @@ from ..sweeping import Workspace, config_of, record_of
 from . import numbers
 from .config import FORESEEN, MEASURED, ORDERS, SCORES, PruningConfig, PruningInputs, pruning_inputs, sequences
 from .numbers import rank_correlation, single_drops
-from .predicted import METHODS, agreement_rows, chosen_sets, one_shot_config, predicted_data, set_rows, temperature_rows
+from .predicted import agreement_rows, chosen_sets, one_shot_config, predicted_data, set_rows, temperature_rows
 from .scores import all_codes, order_codes, removed_heads, rescored_data, score_data
 
 # Fields that change no number of the plain accuracies and of the scores.
@@ -123,7 +123,7 @@ class Pruning(Study):
     is a number whose bit i says that head i is gone. `score` [score_name, head]. `order_code` [order, removed] and
     `random_code` [random, removed], the subsets that the orders pass through. `grid_accuracy` [width, temperature] of
     the theory on validation sequences, its choice in the attributes. With more and more training examples:
-    `predicted_accuracy` [examples, many_width, part, subset] and `many_score` [many_score_name, head].
+    `predicted_accuracy` [examples, many_width, part, subset] and `ablation` [head].
     """
 
     name, title, config, point = "pruning", "Pruning", PruningConfig, finetuned_network
@@ -141,7 +141,7 @@ class Pruning(Study):
         "readout_cosine": "cosine of the readouts of all paths with those of the trained network",
         "many_sum": "sum of |U| over pairs of paths with the head, over the largest",
         "last_predicted": "the same at every temperature with the largest number of examples",
-        "many_score": "score of the head with the largest number of examples",
+        "ablation": "loss added without the head, as foreseen with the largest number of examples",
         "random_code": "heads gone in random orders, as bits",
     }
 
@@ -162,7 +162,7 @@ class Pruning(Study):
         if config.many is not None:
             many = many_examples(one_shot_config(config), workspace)
             file = workspace.part("foreseen.nc").folder
-            of_many = f"{mark}-{store.fingerprint(config.many)}-3"  # raised where `predicted_data` gives more
+            of_many = f"{mark}-{store.fingerprint(config.many)}-4"  # raised where `predicted_data` gives more
             foreseen = store.kept(file, of_many, lambda: predicted_data(config, inputs, many, workspace.progress))
             best = chosen_sets(foreseen.predicted_accuracy).sel(many_width=foreseen.many_chosen_width)
             orders = _with_orders(orders, best.isel(examples=-1).expand_dims(order=[FORESEEN]))
@@ -220,9 +220,7 @@ class Pruning(Study):
             "temperatures": temperature_rows(dataset),
             "removed": [f"{count} removed" for count in dataset.removed.values[1:4].tolist()],
             "sets": {numbers.TITLES[part]: set_rows(dataset, part) for part in MEASURED},
-            "scores": {
-                name: rank_correlation(dataset.many_score.sel(many_score_name=name).values, drops) for name in METHODS
-            },
+            "ablation": rank_correlation(dataset.ablation.values, drops),
         }
 
 

@@ -9,17 +9,14 @@ import numpy as np
 import xarray as xr
 
 from ..._progress import Progress
-from ...learning import accuracies_without, head_scores, solve
+from ...learning import accuracies_without, head_scores
+from ...learning.scores import path_factors
 from ..one_shot.config import OneShotConfig
-from ..one_shot.many import at_evidence, rotated_training, with_agreement
-from ..one_shot.points import given_config, one_shot_record
+from ..one_shot.many import at_evidence, with_agreement
 from ..words import fixed, percent, width_name
 from .config import MEASURED, PruningConfig, PruningInputs
 from .numbers import rank_correlation
 from .scores import all_codes, removed_heads
-
-# Scores of heads from validation characters, with the largest number of examples.
-METHODS = ("predicted ablation", "solved again")
 
 
 def one_shot_config(config: PruningConfig) -> OneShotConfig:
@@ -42,8 +39,8 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
     `predicted_accuracy` [examples, width, part, subset] of every set of heads that is gone, nothing solved again, and
     `last_predicted` [width, temperature, part, subset] at every temperature with the largest number of examples;
     `order_correlation`, `order_chance` and `readout_cosine` [examples, width] of `with_agreement`;
-    `many_sum` [examples, width, head], the scores by the sum of |U|; and `many_score` [many_score_name, head] of the
-    width that is chosen, with the largest number of examples.
+    `many_sum` [examples, width, head], the scores by the sum of |U|; and `ablation` [head], the loss on validation
+    characters that the chosen width foresees without each head, with the largest number of examples.
     """
     arch, heads = inputs.network.arch, inputs.heads
     codes = all_codes(arch, heads)
@@ -56,7 +53,7 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
     ]
     accuracy, by_temperature = (np.empty((*one.shape[:2], len(names), len(codes))) for one in readouts)
     for number, name in enumerate(names):
-        progress(number, len(names) + 1, f"every set of heads, foreseen: {name}")
+        progress(number, len(names), f"every set of heads, foreseen: {name}")
         x, y = inputs.tasks[name].sequences(config.measured_on(name))
         xi = np.asarray(inputs.network.path_features(x).values)
         for readout, found in zip(readouts, (accuracy, by_temperature), strict=True):
@@ -66,23 +63,18 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
     agreeing = with_agreement(plain, inputs.network)[["order_correlation", "order_chance", "readout_cosine"]]
     orders = plain.order_parameter.transpose("examples", "width", "path", "other_path").values
     sums = [[head_scores(arch, order).values for order in row] for row in orders]
-    progress(len(names), len(names) + 1, "scores of heads with many examples")
     width = chosen_width(many)
-    temperature = float(plain.temperature_by_evidence.sel(width=width).isel(examples=-1))
-    record = one_shot_record(one_shot_config(config))
-    whole, frozen = given_config(record)
-    data = rotated_training(whole, record["network_checksum"], int(many.examples[-1]), False)
-    solution = solve(frozen.architecture(int(width), whole), *data, temperature=temperature, throw=False)
-    held_out = {"features": frozen.features["validation"], "labels": frozen.labels["validation"]}
-    given = solution.architecture, solution
-    scores = [head_scores(*given, method=method, normalise=False, **held_out).values for method in METHODS]
+    chosen = plain.readout.sel(width=width).isel(examples=-1).transpose("path", "feature").values
+    x, y = inputs.tasks["validation"].sequences(config.validation_sequences)
+    parts = np.einsum("xai,ai->xa", np.asarray(inputs.network.path_features(x).values), chosen)
+    losses = [np.mean((parts @ path_factors(arch, gone) - y) ** 2) for gone in ([], *([head] for head in heads))]
     return xr.Dataset(
         {
             "predicted_accuracy": (("examples", "many_width", "part", "subset"), accuracy),
             "last_predicted": (("many_width", "many_temperature", "part", "subset"), by_temperature),
             **{name: (("examples", "many_width"), one.values) for name, one in agreeing.data_vars.items()},
             "many_sum": (("examples", "many_width", "head"), np.array(sums)),
-            "many_score": (("many_score_name", "head"), np.array(scores)),
+            "ablation": ("head", np.array(losses[1:]) - losses[0]),
         },
         {
             "examples": plain.examples.values,
@@ -90,9 +82,11 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
             "many_temperature": last.temperature.values,
             "part": list(names),
             "subset": np.array(codes, np.int64),
-            "many_score_name": list(METHODS),
         },
-        {"many_chosen_width": width, "many_chosen_temperature": temperature},
+        {
+            "many_chosen_width": width,
+            "many_chosen_temperature": float(plain.temperature_by_evidence.sel(width=width).isel(examples=-1)),
+        },
     )
 
 
