@@ -211,6 +211,7 @@ def _many_values(dataset: xr.Dataset) -> dict[str, Any]:
     best = last.sel(width=last.order_correlation.idxmax("width"))
     return {
         "examples": many.examples.values.tolist(),
+        "failed": int((many.converged == 0).sum()),
         "tables": by_examples(many, dataset.trained_accuracy),
         "choices": choices_of_theory(many),
         "width": width_name(float(best.width)),

@@ -76,7 +76,7 @@ class OneShotConfig:
     characters: int | None = None
     sampled_draws: int = 500
     chains: int = 2
-    many: ManyExamples | None = field(default_factory=ManyExamples)
+    many: ManyExamples | None = field(default_factory=lambda: ManyExamples(turned=True))
 
     def __post_init__(self) -> None:
         ascending = {"widths": "width", "temperatures": "temperature"}
