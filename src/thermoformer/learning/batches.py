@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +32,7 @@ class RotatedFeatures(PathFeatures):
     """
 
     rest: Float[Array, ""]
-    total: int
+    total: int = eqx.field(static=True)
 
     def __init__(self, values: Any, rest: Any, total: int) -> None:
         super().__init__(values)
