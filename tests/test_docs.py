@@ -201,7 +201,7 @@ def test_the_picture_is_there_and_light():
 
 
 def test_published_numbers_on_the_page_are_those_of_the_code():
-    page = (DOCS / "experiments.md").read_text()
+    page = (DOCS / "experiments.md").read_text().partition("## §2")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
     variant, seen = "", {}
     for first, *cells in rows:
