@@ -43,8 +43,8 @@ class OneShotTrainingConfig:
         key_size: G.
         steps, batch: how many batches, and sequences in each.
         seed: of the initial weights and of the sequences; the split by character is always the same.
-        learning_rate, weight_decay, clip, head_dropout, warmup, scale, key_scale, validate_every, checkpoint_every,
-            patience: as in `TrainingSettings`.
+        learning_rate, weight_decay, clip, head_dropout, warmup, scale: as in `TrainingSettings`.
+        key_scale, validate_every, checkpoint_every, patience: likewise.
         rotations: turned characters are training classes of their own; validation and test have none.
         channels: of the images, 1 or 3.
         classes: characters for training, validation and test.
