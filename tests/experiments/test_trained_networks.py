@@ -13,24 +13,26 @@ from small_images import data_folder
 from thermoformer.experiments.one_shot import training
 from thermoformer.experiments.one_shot.config import ManyExamples
 from thermoformer.experiments.pruning import scores as pruning_scores
-from thermoformer.experiments.trained_networks import COMPARED, STUDY, TrainedNetworksConfig
+from thermoformer.experiments.trained_networks import COMPARED, FINETUNED, STUDY, Family, TrainedNetworksConfig
 from thermoformer.learning import head_scores
 from thermoformer.networks import load_network
 
 from .test_page import assert_self_contained
 
+PLAIN, DROPPED = Family((2, 2), seeds=(1,), finetuned_removed=(1,)), Family((3, 2), 0.25, (2, 3), ())
 CONFIG = TrainedNetworksConfig(
-    seeds=(1, 2),
-    heads=(2, 2),
+    families=(PLAIN, DROPPED),
     key_size=4,
     steps=20,
-    head_dropout=0.25,
     many=ManyExamples(examples=(20, 300), widths=(5,), temperatures=(0.5,)),
     training_sequences=20,
     validation_sequences=64,
     test_sequences=128,
     other_sequences=64,
     random_orders=6,
+    finetuned_random=1,
+    finetuning_steps=2,
+    finetuned_sequences=64,
     quick_training=True,
 )
 
@@ -41,7 +43,9 @@ def out(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("THERMOFORMER_DATA", str(data_folder(folder)))
         # Pretended: it would compile a solver for every head, and has tests of its own.
-        patch.setattr(pruning_scores, "evidence_scores", lambda arch, *_, **named: head_scores(arch, np.diag(range(4))))
+        patch.setattr(
+            pruning_scores, "evidence_scores", lambda arch, *_, **named: head_scores(arch, np.diag(range(arch.paths)))
+        )
         yield STUDY.run(CONFIG, tmp_path_factory.mktemp("run")).parent
 
 
@@ -51,20 +55,29 @@ def dataset(out):
 
 
 def test_each_network_is_trained_and_compared(out, dataset):
-    assert dataset.network.values.tolist() == [1, 2] and dataset.order.values.tolist() == list(COMPARED)
-    for seed in CONFIG.seeds:
-        network = load_network(out / f"network_{seed}" / "training" / "network.safetensors")
+    assert dataset.seed.values.tolist() == [1, 2, 3] and dataset.order.values.tolist() == list(COMPARED)
+    assert dataset.family.values.tolist() == ["2 + 2 heads"] + 2 * ["3 + 2 heads, dropout 0.25"]
+    folders = ("2_2_heads/network_1", "3_2_heads_dropout_0.25/network_2", "3_2_heads_dropout_0.25/network_3")
+    for number, (folder, family) in enumerate(zip(folders, (PLAIN, DROPPED, DROPPED), strict=True)):
+        network = load_network(out / folder / "training" / "network.safetensors")
         inputs = training.one_shot_tasks(
-            settings := dataclasses.replace(CONFIG.training(0), rotations=False), training.one_shot_parts(settings)
+            settings := dataclasses.replace(CONFIG.training(family, 0), rotations=False),
+            training.one_shot_parts(settings),
         )
         accuracy = network.accuracy(*inputs["test"].sequences(128))
-        assert float(dataset.network_accuracy.sel(network=seed, part="test")) == pytest.approx(accuracy)
-        assert float(dataset.curve.sel(network=seed, part="test", order="gradient", removed=0)) == pytest.approx(
-            accuracy
-        )
-    assert not np.allclose(dataset.order_correlation[0], dataset.order_correlation[1], equal_nan=True)
+        one = dataset.isel(network=number)
+        assert float(one.network_accuracy.sel(part="test")) == pytest.approx(accuracy)
+        assert float(one.curve.sel(part="test", order="gradient", removed=0)) == pytest.approx(accuracy)
+        assert one.curve.sel(part="test", order="gradient").notnull().sum() == sum(family.heads) - 1
     assert dataset.order_correlation.sel(many_width=5).notnull().all()
+    assert not np.allclose(dataset.order_correlation[1], dataset.order_correlation[2], equal_nan=True)
     assert all(variable.attrs["long_name"] for variable in dataset.data_vars.values())
+
+
+def test_pruned_networks_are_fine_tuned_where_a_family_says_so(dataset):
+    tuned = dataset.finetuned.sel(order=list(FINETUNED))
+    assert tuned.isel(network=0).sel(removed=1).notnull().all() and tuned.isel(network=0).sel(removed=2).isnull().all()
+    assert tuned.isel(network=[1, 2]).sel(removed=[1, 2]).isnull().all()
 
 
 def test_networks_that_are_trained_are_not_trained_again(out, dataset, monkeypatch):
@@ -82,8 +95,9 @@ def test_files(out):
     page = out / "trained_networks.html"
     assert_self_contained(page)
     for words in (
-        "2 networks of 4 heads",
-        "left out with probability 0.25",
+        "1 networks of 2 + 2 heads",
+        "2 networks of 3 + 2 heads, dropout 0.25",
+        "more batches of training characters",
         "ahead of the gradient",
         "best set as the",
     ):
@@ -91,4 +105,4 @@ def test_files(out):
     for name in ("agreement", "curves"):
         assert (out / f"{name}.png").stat().st_size > 10_000 and (out / f"{name}.svg").exists()
     with (out / "measures.csv").open() as stream:
-        assert {row["network"] for row in csv.DictReader(stream)} == {"1", "2"}
+        assert {row["seed"] for row in csv.DictReader(stream)} == {"1", "2", "3"}

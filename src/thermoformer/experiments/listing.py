@@ -132,6 +132,12 @@ EXPERIMENTS = {
             module="trained_networks",
         ),
         Experiment(
+            name="learning-curves",
+            summary="Theory and gradient descent on the same sequences, with frozen and with learned heads",
+            quick_time="about a minute",
+            module="learning_curves",
+        ),
+        Experiment(
             name="trajectories",
             summary="Attention fed on its own output at six temperatures: a closed curve, cycles, and chaos",
             quick_time="about half a minute",

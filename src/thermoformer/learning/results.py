@@ -75,12 +75,7 @@ class Prediction(eqx.Module):
         With one output, labels ±1 are compared with the sign of the mean; a mean of exactly 0 counts half. With
         several, the largest output is compared with the label's largest entry, or with class numbers 0..D−1.
         """
-        if self.mean.ndim == 2:
-            classes = labels_or_classes("labels", labels, *self.mean.shape)
-            classes = np.argmax(classes, axis=1) if classes.ndim == 2 else classes
-            return float(np.mean(np.argmax(self.mean, axis=1) == classes))
-        margin = self._signs(labels) * self.mean
-        return float(np.mean((margin > 0) + 0.5 * (margin == 0)))
+        return float(accuracies(np.asarray(self.mean)[None], labels)[0])
 
     def expected_accuracy(self, labels: Any) -> float:
         """The mean accuracy of one network drawn from the posterior: ⟨Φ(y·mean/√variance)⟩, for one output.
@@ -89,7 +84,7 @@ class Prediction(eqx.Module):
         """
         if self.mean.ndim == 2:
             raise fail("expected_accuracy", f"{self.mean.shape[1]} outputs", "a network with one output")
-        margin = self._signs(labels) * self.mean
+        margin = _signs(labels, len(self.mean)) * self.mean
         # Without uncertainty the draw is the mean: Φ becomes a step.
         spread = np.sqrt(np.maximum(self.variance, 0))
         certain = np.where(margin == 0, 0.0, np.copysign(np.inf, margin))
@@ -112,11 +107,22 @@ class Prediction(eqx.Module):
         axes = EXAMPLES[: self.mean.ndim]
         return xarray.Dataset({name: (axes, value) for name, value in vars(self).items() if value is not None})
 
-    def _signs(self, labels: Any) -> np.ndarray:
-        signs = labels_for("labels", labels, len(self.mean))
-        if not np.isin(signs, (-1, 1)).all():
-            raise fail("labels", f"values such as {signs[~np.isin(signs, (-1, 1))][0]:g}", "labels −1 and 1")
-        return signs
+
+def accuracies(means: np.ndarray, labels: Any) -> np.ndarray:
+    """`Prediction.accuracy` of many means [set, example] or [set, example, output], by set."""
+    if means.ndim == 3:
+        classes = labels_or_classes("labels", labels, *means.shape[1:])
+        classes = np.argmax(classes, axis=1) if classes.ndim == 2 else classes
+        return np.mean(np.argmax(means, axis=2) == classes, axis=1)
+    margins = _signs(labels, means.shape[1]) * means
+    return (np.count_nonzero(margins > 0, axis=1) + 0.5 * np.count_nonzero(margins == 0, axis=1)) / means.shape[1]
+
+
+def _signs(labels: Any, examples: int) -> np.ndarray:
+    signs = labels_for("labels", labels, examples)
+    if not np.isin(signs, (-1, 1)).all():
+        raise fail("labels", f"values such as {signs[~np.isin(signs, (-1, 1))][0]:g}", "labels −1 and 1")
+    return signs
 
 
 def labels_or_classes(name: str, labels: Any, examples: int, outputs: int) -> np.ndarray:

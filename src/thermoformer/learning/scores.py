@@ -13,7 +13,7 @@ from .._validation import fail, gram_matrix, instance, one_of, real_array, seque
 from .architecture import Architecture, checked_architecture
 from .kernels import check_new_examples
 from .paths import PathFeatures
-from .results import PathSum, Prediction, labels_or_classes
+from .results import PathSum, Prediction, accuracies
 from .saddle import Solution, solve
 
 if TYPE_CHECKING:
@@ -193,9 +193,20 @@ def accuracies_without(
     parts = real_array("contributions", contributions)
     if parts.ndim < 2 or parts.shape[1] != arch.paths:
         raise fail("contributions", f"shape {parts.shape}", f"[example, {arch.paths}], one column per path")
-    y = labels_or_classes("labels", labels, len(parts), arch.outputs)
-    means = (np.tensordot(parts, one, axes=(1, 0)) for one in factors)
-    return np.array([Prediction(mean, np.zeros(len(mean))).accuracy(y) for mean in means])
+    return accuracies_with_factors(parts, np.array(factors).reshape(-1, arch.paths), labels)
+
+
+# Sets of heads whose outputs are computed at once.
+_SETS_AT_ONCE = 256
+
+
+def accuracies_with_factors(contributions: np.ndarray, factors: np.ndarray, labels: Any) -> np.ndarray:
+    """The accuracy [set] of Σ_π g_π c_π(x) for every row g of factors [set, path], as in `accuracies_without`."""
+    found = []
+    for start in range(0, len(factors), _SETS_AT_ONCE):
+        means = np.tensordot(factors[start : start + _SETS_AT_ONCE], contributions, axes=(1, 1))
+        found.append(accuracies(means, labels))
+    return np.concatenate([np.zeros(0), *found])
 
 
 # Of a minimum that only a score is made of: looser than that of `solve`, which many examples take long to reach.

@@ -67,6 +67,7 @@ class TrainingSettings:
         clip: gradients of all weights together are clipped at this norm; None turns clipping off.
         head_dropout: probability with which each head is left out, for each example and step anew. As in pruning, the
             layer is rescaled to the heads it has left, and one is always left.
+        frozen_heads: queries and keys stay as they are, and the other weights are trained.
         warmup: steps over which the rate rises from 0.
         schedule: "cosine" down to 0 at the last step, or "constant".
         scale: standard deviation of the initial V⁰, V and a.
@@ -89,6 +90,7 @@ class TrainingSettings:
     weight_decay: float = 5e-5
     clip: float | None = 1.0
     head_dropout: float = 0.0
+    frozen_heads: bool = False
     warmup: int = 0
     schedule: str = "cosine"
     scale: float = 1.0
@@ -254,7 +256,7 @@ class _Descent:
         """The state after the next checkpoint's worth of steps, or at the end."""
         settings = self.settings
         # A compiled step depends on these; other settings may change without compiling again.
-        names = ("readout", "products", "weight_decay", "clip", "head_dropout")
+        names = ("readout", "products", "weight_decay", "clip", "head_dropout", "frozen_heads")
         update = partial(_step, self.key, arch=self.arch, **{name: getattr(settings, name) for name in names})
         parameters, optimiser, best = state.parameters, state.optimiser, state.best
         losses, rows, stopped = list(state.losses), list(state.validation), ""
@@ -328,19 +330,40 @@ def _optimiser(weight_decay: float, clip: float | None) -> optax.GradientTransfo
     return optax.chain(clipping, optax.add_decayed_weights(weight_decay), optax.scale_by_adam())
 
 
-@partial(jax.jit, static_argnames=("arch", "readout", "products", "weight_decay", "clip", "head_dropout"))
-def _step(key, number, rate, parameters, state, x, y, *, arch, readout, products, weight_decay, clip, head_dropout):
+@partial(
+    jax.jit, static_argnames=("arch", "readout", "products", "weight_decay", "clip", "head_dropout", "frozen_heads")
+)
+def _step(
+    key,
+    number,
+    rate,
+    parameters,
+    state,
+    x,
+    y,
+    *,
+    arch,
+    readout,
+    products,
+    weight_decay,
+    clip,
+    head_dropout,
+    frozen_heads,
+):
     """Parameters and state of the optimiser after one batch, and its loss before."""
+    heads = {"queries": parameters.queries, "keys": parameters.keys} if frozen_heads else {}
     factors = None
     if head_dropout:
         factors = dropped_heads(arch, head_dropout, jax.random.fold_in(key, number), len(x))
 
     def mean_squared_error(parameters: Parameters) -> Array:
+        parameters = parameters._replace(**heads)  # constants, so that they have no gradient
         return jnp.mean((_outputs(arch, readout, products, parameters, x, factors) - y) ** 2)
 
     loss, gradient = jax.value_and_grad(mean_squared_error)(parameters)
     direction, state = _optimiser(weight_decay, clip).update(gradient, state, parameters)
-    return jax.tree.map(lambda weight, change: weight - rate * change, parameters, direction), state, loss
+    moved = jax.tree.map(lambda weight, change: weight - rate * change, parameters, direction)
+    return moved._replace(**heads), state, loss
 
 
 def dropped_heads(arch: Architecture, rate: float, key: Array, examples: int) -> Float[Array, "example path"]:
@@ -429,8 +452,9 @@ def _identity(arch: Architecture, settings: TrainingSettings, key: Array) -> dic
     sizes = {"heads": list(arch.heads), "widths": list(arch.widths), "outputs": arch.outputs, "skip": arch.skip}
     # How often a checkpoint is written changes nothing.
     del fields["checkpoint_every"]
-    if not fields["head_dropout"]:  # so that checkpoints from before it existed are resumed
-        del fields["head_dropout"]
+    for name in ("head_dropout", "frozen_heads"):  # so that checkpoints from before they existed are resumed
+        if not fields[name]:
+            del fields[name]
     return sizes | fields | {"key": np.asarray(jax.random.key_data(key)).tolist()}
 
 

@@ -85,7 +85,7 @@ class PruningConfig:
             positive_integer("finetuned_removed", count)
         if self.finetuned_random > self.random_orders:
             raise fail("finetuned_random", self.finetuned_random, f"at most {self.random_orders}, the random orders")
-        known = (*ORDERS, FORESEEN)
+        known = (*ORDERS, "magnitude", FORESEEN)
         if unknown := set(self.finetuned_orders) - set(known):
             raise fail("finetuned_orders", sorted(unknown), f"names from {known}")
 

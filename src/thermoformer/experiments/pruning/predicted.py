@@ -9,8 +9,8 @@ import numpy as np
 import xarray as xr
 
 from ..._progress import Progress
-from ...learning import accuracies_without, head_scores
-from ...learning.scores import path_factors
+from ...learning import head_scores
+from ...learning.scores import accuracies_with_factors, path_factors
 from ..one_shot.config import OneShotConfig
 from ..one_shot.many import at_evidence, with_agreement
 from ..words import fixed, percent, width_name
@@ -44,7 +44,7 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
     """
     arch, heads = inputs.network.arch, inputs.heads
     codes = all_codes(arch, heads)
-    sets = [removed_heads(heads, code) for code in codes]
+    factors = np.array([path_factors(arch, removed_heads(heads, code)) for code in codes])
     plain, names = at_evidence(many).sel(turned=0), ("validation", *MEASURED)
     last = many.readout.sel(turned=0).isel(examples=-1)
     readouts = [
@@ -59,7 +59,7 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
         for readout, found in zip(readouts, (accuracy, by_temperature), strict=True):
             for at in np.ndindex(readout.shape[:2]):
                 parts = np.einsum("xai,ai->xa", xi, readout[at])
-                found[(*at, number)] = accuracies_without(arch, parts, sets, y)
+                found[(*at, number)] = accuracies_with_factors(parts, factors, y)
     agreeing = with_agreement(plain, inputs.network)[["order_correlation", "order_chance", "readout_cosine"]]
     orders = plain.order_parameter.transpose("examples", "width", "path", "other_path").values
     sums = [[head_scores(arch, order).values for order in row] for row in orders]

@@ -21,20 +21,23 @@ def draw_agreement(dataset: xr.Dataset, config: TrainedNetworksConfig) -> Figure
     panels = {
         "order_correlation": "U off the diagonal, Pearson",
         "readout_cosine": "readout of all paths, cosine",
-        "all_sets": "pruned networks foreseen, Pearson",
+        "all_sets": "accuracies of pruned networks, Pearson",
     }
-    figure, axes = figures.figure_grid(1, len(panels), size=(3.9, 3.9))
+    figure, axes = figures.figure_grid(len(config.families), len(panels), size=(3.9, 3.3))
     colours = [figures.PALETTE[name] for name in ("blue", "vermilion", "green", "purple", "orange", "sky")]
-    for ax, (name, title) in zip(axes[0], panels.items(), strict=True):
-        for number, width in enumerate(dataset.many_width.values):
-            values = dataset[name].sel(many_width=width).transpose("network", "examples").values
-            if not np.isfinite(values).all():
-                continue
-            colour = "black" if np.isinf(width) else colours[number % len(colours)]
-            ax.plot(dataset.examples, values.T, color=colour, linewidth=0.6, alpha=0.35)
-            ax.plot(dataset.examples, values.mean(axis=0), "o-", color=colour, label=width_name(width))
-        ax.axhline(0, color=figures.PALETTE["grey"], linewidth=0.8, zorder=0)
-        ax.set(xscale="log", xlabel="training examples P", title=title, ylim=(None, 1))
+    for row, family in zip(axes, config.families, strict=True):
+        own = dataset.isel(network=dataset.family == family.name)
+        for ax, (name, title) in zip(row, panels.items(), strict=True):
+            for number, width in enumerate(dataset.many_width.values):
+                values = own[name].sel(many_width=width).transpose("network", "examples").values
+                if not np.isfinite(values).all():
+                    continue
+                colour = "black" if np.isinf(width) else colours[number % len(colours)]
+                ax.plot(dataset.examples, values.T, color=colour, linewidth=0.6, alpha=0.35)
+                ax.plot(dataset.examples, values.mean(axis=0), "o-", color=colour, label=width_name(width))
+            ax.axhline(0, color=figures.PALETTE["grey"], linewidth=0.8, zorder=0)
+            ax.set(xscale="log", xlabel="training examples P", title=title, ylim=(None, 1))
+        row[0].set_ylabel(family.name)
     legend_below(figure)
     return figure
 
@@ -42,24 +45,30 @@ def draw_agreement(dataset: xr.Dataset, config: TrainedNetworksConfig) -> Figure
 @styled
 def draw_curves(dataset: xr.Dataset, config: TrainedNetworksConfig) -> Figure:
     """Accuracy as heads are removed in several orders, mean over networks with its standard error."""
-    figure, axes = figures.figure_grid(1, len(MEASURED), size=(4.3, 4.6))
-    networks = dataset.sizes["network"]
-    for ax, part in zip(axes[0], MEASURED, strict=True):
-        one = dataset.sel(part=part)
-        curves = xr.Dataset(
-            {
-                "accuracy": one.curve.mean("network"),
-                "random_mean": one.random_mean.mean("network"),
-                "random_spread": one.random_spread.mean("network"),
-            }
-        )
-        if networks > 1:
-            curves["error"] = one.curve.std("network", ddof=1) / np.sqrt(networks)
-        figures.pruning_curves(curves, ax, legend=False)
-        ax.axhline(50, color=figures.PALETTE["grey"], linewidth=0.8, linestyle=":", zorder=0)
-        ax.set_title(TITLES[part])
-    low = min(ax.get_ylim()[0] for ax in axes[0])
-    for ax in axes[0]:
-        ax.set_ylim(low, None)
+    figure, axes = figures.figure_grid(len(config.families), len(MEASURED), size=(4.3, 3.9))
+    for row, family in zip(axes, config.families, strict=True):
+        own = dataset.isel(network=dataset.family == family.name)
+        own = own.isel(removed=own.curve.notnull().any([name for name in own.curve.dims if name != "removed"]))
+        for ax, part in zip(row, MEASURED, strict=True):
+            figures.pruning_curves(_means(own.sel(part=part)), ax, legend=False)
+            ax.axhline(50, color=figures.PALETTE["grey"], linewidth=0.8, linestyle=":", zorder=0)
+            ax.set_title(f"{family.name}: {TITLES[part]}")
+        low = min(ax.get_ylim()[0] for ax in row)
+        for ax in row:
+            ax.set_ylim(low, None)
     legend_below(figure, ncols=3)
     return figure
+
+
+def _means(dataset: xr.Dataset) -> xr.Dataset:
+    """What `pruning_curves` draws: means over networks of one part, with their standard errors."""
+    curves = xr.Dataset(
+        {
+            "accuracy": dataset.curve.mean("network"),
+            "random_mean": dataset.random_mean.mean("network"),
+            "random_spread": dataset.random_spread.mean("network"),
+        }
+    )
+    if dataset.sizes["network"] > 1:
+        curves["error"] = dataset.curve.std("network", ddof=1) / np.sqrt(dataset.sizes["network"])
+    return curves
