@@ -20,6 +20,7 @@ from thermoformer.cli import PAGE_MARK
 from thermoformer.experiments import EXPERIMENTS, Executor, Experiment, console_progress
 from thermoformer.experiments.base import Study
 from thermoformer.experiments.finite_size import FiniteSizeConfig
+from thermoformer.experiments.learning_curves import LearningCurvesConfig
 from thermoformer.experiments.markov import MarkovConfig
 from thermoformer.experiments.one_path import OnePathConfig, fitted_slope
 from thermoformer.experiments.one_shot import OneShotConfig, training
@@ -69,6 +70,7 @@ SIZES = {
     "residuals": (ResidualsConfig.quick(3), ResidualsConfig(seed=3)),
     "pruning": (PruningConfig.quick(seed=3), PruningConfig(seed=3)),
     "trained-networks": (TrainedNetworksConfig.quick(seed=3), TrainedNetworksConfig(seed=3)),
+    "learning-curves": (LearningCurvesConfig.quick(3), LearningCurvesConfig(seed=3)),
     "trajectories": (TrajectoriesConfig.quick(), TrajectoriesConfig()),
     "orbit-diagram": (OrbitDiagramConfig().quick(), OrbitDiagramConfig()),
     "orbit-diagram-zoom": (OrbitDiagramConfig.zoom().quick(), OrbitDiagramConfig.zoom()),
@@ -250,6 +252,9 @@ BAD = [
     (TeacherConfig, {"exact_teachers": 1}, "expected 2 or more"),
     (TeacherConfig, {"widths": (5, 10)}, "expected 6 or more"),
     (TeacherConfig, {"test_examples": 128}, "expected more than 128"),
+    (LearningCurvesConfig, {"learning_rate": 0.0}, POSITIVE),
+    (LearningCurvesConfig, {"seeds": (1, 1)}, ASCENDING.format("seed")),
+    (TrainedNetworksConfig, {"families": ()}, "expected at least one family"),
     (OnePathConfig, {"temperature": 0.0}, POSITIVE),
     (PruningConfig, {"widths": ()}, "expected at least one number"),
     (PruningConfig, {"widths": (0,)}, WHOLE),

@@ -220,6 +220,18 @@ def test_training_with_dropped_heads():
     assert trained.best_loss == pytest.approx(found, rel=1e-5)
 
 
+def test_frozen_heads_stay_and_the_rest_is_trained():
+    settings = replace(SHORT, frozen_heads=True, weight_decay=0.1, clip=None)
+    start = train(ARCH, batch, batch(5), settings=SHORT, key=4).network
+    found = train(ARCH, batch, batch(5), settings=settings, key=3, start=start).network
+    for ours, theirs in zip((*found.queries, *found.keys), (*start.queries, *start.keys), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert not np.allclose(found.weights.embedding, start.weights.embedding)
+    # Queries and keys that are trained move.
+    free = train(ARCH, batch, batch(5), settings=replace(settings, frozen_heads=False), key=3, start=start).network
+    assert not np.allclose(free.queries[0], start.queries[0])
+
+
 def test_progress_is_told():
     told = []
     train(ARCH, batch, batch(5), settings=replace(SETTINGS, steps=60), key=3, progress=lambda *now: told.append(now))

@@ -60,7 +60,8 @@ def check_fields(
         nonnegative: fields that are whole numbers from 0 on.
         above_zero: fields that are numbers above 0.
         shares: fields that are numbers from 0 to 1.
-        ascending: fields that are numbers above 0 in ascending order, each with what an entry is called.
+        ascending: fields that are numbers above 0 in ascending order, each with what an entry is called; a seed may
+            be 0.
     """
     for name, kind in get_type_hints(type(config)).items():
         value = getattr(config, name)
@@ -78,7 +79,8 @@ def check_fields(
         elif kind == tuple[float, float] and not (np.isfinite(value).all() and value[0] < value[1]):
             raise fail(name, value, "a lower and a higher number")
         elif ascending and name in ascending:
-            check = positive_integer if kind == tuple[int, ...] else positive_number
+            whole = nonnegative_integer if ascending[name] == "seed" else positive_integer
+            check = whole if kind == tuple[int, ...] else positive_number
             if not value or list(value) != sorted({check(name, entry) for entry in value}):
                 raise fail(name, value, f"at least one {ascending[name]}, in ascending order")
 

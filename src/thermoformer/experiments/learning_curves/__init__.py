@@ -18,7 +18,7 @@ from ...networks import AttentionNetwork, TrainingSettings, train
 from ...sweeps import resumable
 from ..base import Study, legend_below
 from ..one_shot.config import ManyExamples, OneShotConfig
-from ..one_shot.many import at_evidence, many_examples
+from ..one_shot.many import many_examples
 from ..one_shot.numbers import PART_NAMES
 from ..one_shot.points import PARTS, frozen_heads, one_shot_record
 from ..one_shot.training import OneShotTrainingConfig
@@ -27,6 +27,8 @@ from ..words import percent, spread, width_name
 
 # Networks with the heads of the theory, of which the other weights are trained; and networks that train all weights.
 KINDS = ("frozen heads", "learned heads")
+# What the temperature of the theory is chosen by. Networks are chosen by validation, too: by its loss on their way.
+CHOICES = ("validation", "evidence")
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class LearningCurvesConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_fields(self, above_zero=["learning_rate"])
+        check_fields(self, above_zero=["learning_rate"], ascending={"seeds": "seed"})
         self.settings(frozen=True)
 
     @classmethod
@@ -129,8 +131,8 @@ def trained_point(kind: str, examples: int, seed: int, config: Mapping[str, Any]
 class LearningCurves(Study):
     """Accuracies of the theory and of networks trained on the same sequences.
 
-    `trained` [kind, examples, seed, part] of networks; `theory` [examples, width, part] at the temperature that the
-    evidence chooses, `temperature` [examples, width]; `source` [part] of the network that the heads are from.
+    `trained` [kind, examples, seed, part] of networks; `theory` [choice, examples, width, part] and its `temperature`
+    [choice, examples, width], chosen by validation or by evidence; `source` [part] of the network with these heads.
     """
 
     name, title, config, point = "learning_curves", "Learning curves", LearningCurvesConfig, trained_point
@@ -138,23 +140,32 @@ class LearningCurves(Study):
     long_names: ClassVar = {
         "trained": "accuracy of networks trained on P sequences",
         "theory": "accuracy of the theory",
-        "temperature": "temperature by evidence",
+        "temperature": "temperature chosen",
         "source": "accuracy of the network whose heads the theory has",
     }
+
+    def axes(self, config: LearningCurvesConfig) -> dict[str, list]:
+        """Kinds, numbers of sequences, and seeds."""
+        return {"kind": list(KINDS), "examples": list(config.many.examples), "seed": list(config.seeds)}
+
+    def record(self, config: LearningCurvesConfig) -> dict[str, Any]:
+        """What decides a network: all but the theory, and the network whose heads it may have."""
+        record = record_of(config, seeds=(0,))
+        del record["many"]
+        return record | {"network_checksum": one_shot_record(config.one_shot())["network_checksum"]}
 
     def compute(self, config: LearningCurvesConfig, workspace: Workspace) -> xr.Dataset:
         """The theory, and then the networks, which take longest."""
         one_shot = config.one_shot()
-        checksum = one_shot_record(one_shot)["network_checksum"]
-        theory = at_evidence(many_examples(one_shot, workspace)).sel(turned=0)
-        axes = {"kind": list(KINDS), "examples": list(config.many.examples), "seed": list(config.seeds)}
-        record = record_of(config, seeds=(0,)) | {"network_checksum": checksum}
-        del record["many"]  # it changes no network
-        found = workspace.part("trained").sweep(trained_point, axes, record)
-        heads = frozen_heads(one_shot, checksum)
+        many = many_examples(one_shot, workspace).sel(turned=0, drop=True)
+        validation = many.accuracy.sel(part="validation", drop=True).idxmax("temperature")
+        chosen = [validation.rename("temperature"), many.temperature_by_evidence.rename("temperature")]
+        temperature = xr.concat(chosen, xr.Variable("choice", list(CHOICES)))
+        found = workspace.part("trained").sweep(trained_point, self.axes(config), self.record(config))
+        heads = frozen_heads(one_shot)
         return found.assign(
-            theory=theory.accuracy.drop_vars(["temperature", "turned"]),
-            temperature=theory.temperature_by_evidence.drop_vars(["temperature", "turned"]),
+            theory=many.accuracy.sel(temperature=temperature).drop_vars("temperature"),
+            temperature=temperature,
             source=("part", [heads.accuracy[part] for part in PARTS]),
         )
 
@@ -165,7 +176,7 @@ class LearningCurves(Study):
         figure, axes = figures.figure_grid(1, len(PARTS) - 1, size=(3.9, 3.9))
         colours = dict(zip(KINDS, ("orange", "green"), strict=True))
         for ax, part in zip(axes[0], PARTS[1:], strict=True):
-            one = 100 * dataset.sel(part=part)[["trained", "theory", "source"]]
+            one = 100 * dataset.sel(part=part).sel(choice="validation")[["trained", "theory", "source"]]
             for width, colour in zip(one.width.values, ("blue", "sky", "purple", "black"), strict=False):
                 look = {"color": figures.PALETTE["black" if np.isinf(width) else colour]}
                 label = f"theory, {width_name(width)}"
@@ -195,7 +206,8 @@ class LearningCurves(Study):
         for part in PARTS[1:]:
             one = dataset.sel(part=part)
             theory = [
-                [f"theory, {width_name(width)}", *map(percent, one.theory.sel(width=width).values)]
+                [f"theory, {width_name(width)}, τ by {choice}", *map(percent, theory.sel(width=width).values)]
+                for choice, theory in zip(CHOICES, one.theory.transpose("choice", "examples", "width"), strict=True)
                 for width in one.width.values
             ]
             networks = [

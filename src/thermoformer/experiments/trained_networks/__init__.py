@@ -65,19 +65,13 @@ class Family:
         return " + ".join(map(str, self.heads)) + " heads" + dropout
 
 
-FAMILIES = (
-    Family(),
-    Family(head_dropout=0.2),
-    Family(heads=(8, 8), seeds=(11, 12, 13, 14), finetuned_removed=(4, 8)),
-)
-
-
 @dataclass(frozen=True)
 class TrainedNetworksConfig:
     """Everything that decides the numbers of a run. All networks have the same settings; test data choose none.
 
     Arguments:
-        families: the networks.
+        families: the networks; by default six of two layers with four heads. `Family((8, 8))` has more heads, and
+            `Family(head_dropout=0.2)` leaves heads out at random in training.
         key_size, steps: as in `OneShotTrainingConfig`.
         many: numbers of training examples, widths and temperatures of the theory.
         validation_sequences, test_sequences, other_sequences, random_orders, training_sequences: as in `PruningConfig`.
@@ -86,7 +80,7 @@ class TrainedNetworksConfig:
         seed: of the sequences that theory and networks are compared on, and of the random orders.
     """
 
-    families: tuple[Family, ...] = FAMILIES
+    families: tuple[Family, ...] = (Family(),)
     key_size: int = 128
     steps: int = 41_000
     many: ManyExamples = field(default_factory=lambda: ManyExamples((600, 4000, 60_000), (10, 512), (0.1, 0.3, 0.7)))
