@@ -59,6 +59,7 @@ SLOW = (
     "experiments/test_one_shot.py",
     "experiments/test_pruning.py",
     "experiments/test_trained_networks.py",
+    "experiments/test_learning_curves.py",
     "experiments/test_heads.py",
     "experiments/test_sampled.py",
     "experiments/test_published_draw.py",
