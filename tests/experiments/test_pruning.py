@@ -20,7 +20,7 @@ from thermoformer.experiments.one_shot.points import frozen_heads
 from thermoformer.experiments.one_shot.training import OneShotTrainingConfig
 from thermoformer.experiments.pruning import config as pruning_config
 from thermoformer.experiments.pruning import scores as pruning_scores
-from thermoformer.experiments.pruning.config import FORESEEN, MEASURED, SCORES, PruningConfig, pruning_inputs
+from thermoformer.experiments.pruning.config import MEASURED, PREDICTED, SCORES, PruningConfig, pruning_inputs
 from thermoformer.experiments.pruning.numbers import order_curves, rank_correlation, single_drops
 from thermoformer.experiments.pruning.predicted import agreement, chosen_sets, one_shot_config
 from thermoformer.experiments.pruning.scores import all_codes, code_of, removed_heads
@@ -110,7 +110,7 @@ def test_accuracies_are_those_of_the_networks_without_their_heads(dataset, tiny)
 
 
 def test_orders_go_head_by_head_and_the_search_is_best_on_validation(dataset):
-    names = [name for name in dataset.order.values.tolist() if name not in ("search", FORESEEN)]
+    names = [name for name in dataset.order.values.tolist() if name not in ("search", PREDICTED)]
     for codes in (*dataset.order_code.sel(order=names).values, *dataset.random_code.values):
         assert [int(code).bit_count() for code in codes] == [0, 1, 2]
         assert codes[1] & codes[2] == codes[1] and codes[2] not in (0b0011, 0b1100)
@@ -122,7 +122,7 @@ def test_orders_go_head_by_head_and_the_search_is_best_on_validation(dataset):
     assert int(dataset.order_code.sel(order="gradient")[1]) == 1 << lowest
 
 
-def test_what_the_theory_foresees_is_its_own_prediction_without_the_heads(dataset, tiny):
+def test_what_the_theory_predicts_is_its_own_prediction_without_the_heads(dataset, tiny):
     inputs, frozen = pruning_inputs(tiny), frozen_heads(one_shot_config(tiny))
     data = rotate_examples(training_batches(frozen, 300, turned=False))
     solution = solve(Architecture((2, 2), 5), *data, temperature=0.5)
@@ -135,7 +135,7 @@ def test_what_the_theory_foresees_is_its_own_prediction_without_the_heads(datase
             assert float(predicted.sel(part=part, subset=code)) == pytest.approx(expected)
     validation = predicted.sel(part="validation")
     codes = chosen_sets(dataset.predicted_accuracy).sel(examples=300, many_width=5).values.tolist()
-    assert codes == dataset.order_code.sel(order=FORESEEN).values.tolist() and codes[0] == 0
+    assert codes == dataset.order_code.sel(order=PREDICTED).values.tolist() and codes[0] == 0
     for code, some in zip(codes[1:], ([1, 2, 4, 8], [5, 6, 9, 10]), strict=True):
         assert float(validation.sel(subset=code)) == float(validation.sel(subset=some).max())
     true, ours = dataset.accuracy.sel(part="test").values, predicted.sel(part="test").values
@@ -197,7 +197,7 @@ def test_files(out):
     text = (out / "pruning.html").read_text()
     for words in ("Rank correlation", "After a short fine-tuning", "There is one random order only", "beats random"):
         assert words in text
-    for name in ("scores", "curves", "finetuned", "foreseen"):
+    for name in ("scores", "curves", "finetuned", "predicted"):
         assert (out / f"{name}.png").stat().st_size > 10_000 and (out / f"{name}.svg").exists()
     with (out / "heads.csv").open() as stream:
         rows = list(csv.DictReader(stream))

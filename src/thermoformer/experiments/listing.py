@@ -127,7 +127,7 @@ EXPERIMENTS = {
         ),
         Experiment(
             name="trained-networks",
-            summary="Several networks trained apart: does the theory find their U, and foresee them pruned?",
+            summary="Several networks trained apart: does the theory find their U, and predict them pruned?",
             quick_time="about three minutes",
             module="trained_networks",
         ),

@@ -26,7 +26,7 @@ _ORDERS: dict[str, dict[str, Any]] = {
     "evidence, rescored": {"colour": PALETTE["green"], "marker": "^", "dashes": (1, 1.65), "hollow": True},
     "theory, descending": {"colour": PALETTE["sky"], "marker": "v", "dashes": (3.7, 1.6)},
     "search": {"colour": PALETTE["black"], "marker": "*", "dashes": (3.7, 1.6)},
-    "foreseen": {"colour": PALETTE["orange"], "marker": "P"},
+    "predicted": {"colour": PALETTE["orange"], "marker": "P"},
     "magnitude": {"colour": PALETTE["grey"], "marker": "X", "dashes": (1, 1.65)},
 }
 ORDER_LABELS = {
@@ -38,7 +38,7 @@ ORDER_LABELS = {
     "evidence, rescored": "evidence, solved again",
     "theory, descending": "theory's U, highest first",
     "search": "best set on validation",
-    "foreseen": "best set as the theory foresees it",
+    "predicted": "best set predicted by the theory",
     "magnitude": "norm of weights, lowest first",
 }
 # Rules for pretrained models: ours in strong colours and full lines.

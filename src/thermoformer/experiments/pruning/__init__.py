@@ -19,7 +19,7 @@ from ..base import Study
 from ..one_shot.many import many_examples
 from ..sweeping import Workspace, config_of, record_of
 from . import numbers
-from .config import FORESEEN, MEASURED, ORDERS, SCORES, PruningConfig, PruningInputs, pruning_inputs, sequences
+from .config import MEASURED, ORDERS, PREDICTED, SCORES, PruningConfig, PruningInputs, pruning_inputs, sequences
 from .numbers import rank_correlation, single_drops
 from .predicted import agreement_rows, chosen_sets, one_shot_config, predicted_data, set_rows, temperature_rows
 from .scores import all_codes, order_codes, removed_heads, rescored_data, score_data
@@ -135,13 +135,13 @@ class Pruning(Study):
         "grid_accuracy": "accuracy of the theory on validation sequences",
         "grid_converged": "whether the theory's solver reached its tolerance",
         "order_code": "heads gone, as bits",
-        "predicted_accuracy": "accuracy without the heads as the theory foresees it",
+        "predicted_accuracy": "accuracy without the heads predicted by the theory",
         "order_correlation": "correlation of U, off the diagonal, with that of the trained network",
         "order_chance": "part of orders of the heads in which this correlation is as large",
         "readout_cosine": "cosine of the readouts of all paths with those of the trained network",
         "many_sum": "sum of |U| over pairs of paths with the head, over the largest",
         "last_predicted": "the same at every temperature with the largest number of examples",
-        "ablation": "loss added without the head, as foreseen with the largest number of examples",
+        "ablation": "loss added without the head, as predicted with the largest number of examples",
         "random_code": "heads gone in random orders, as bits",
     }
 
@@ -158,14 +158,14 @@ class Pruning(Study):
 
         subsets, scores = kept("subsets", subset_data), kept("scores", score_data)
         orders = order_codes(config, inputs, scores, subsets)
-        foreseen = xr.Dataset()
+        predicted = xr.Dataset()
         if config.many is not None:
             many = many_examples(one_shot_config(config), workspace)
             file = workspace.part("foreseen.nc").folder
             of_many = f"{mark}-{store.fingerprint(config.many)}-4"  # raised where `predicted_data` gives more
-            foreseen = store.kept(file, of_many, lambda: predicted_data(config, inputs, many, workspace.progress))
-            best = chosen_sets(foreseen.predicted_accuracy).sel(many_width=foreseen.many_chosen_width)
-            orders = _with_orders(orders, best.isel(examples=-1).expand_dims(order=[FORESEEN]))
+            predicted = store.kept(file, of_many, lambda: predicted_data(config, inputs, many, workspace.progress))
+            best = chosen_sets(predicted.predicted_accuracy).sel(many_width=predicted.many_chosen_width)
+            orders = _with_orders(orders, best.isel(examples=-1).expand_dims(order=[PREDICTED]))
         finetuned = xr.full_like(subsets, np.nan).rename(accuracy="finetuned_accuracy")
         if codes := _codes_to_finetune(config, orders):
             record = record_of(config, **_SAME) | {"digest": inputs.network.digest}
@@ -175,9 +175,9 @@ class Pruning(Study):
         if config.rescored:
             again = kept("rescored", rescored_data, scores).rescored.assign_coords(removed=orders.removed)
             orders = _with_orders(orders, again)
-        parts = [subsets, scores.drop_attrs(deep=False), finetuned, orders, foreseen.drop_attrs(deep=False)]
+        parts = [subsets, scores.drop_attrs(deep=False), finetuned, orders, predicted.drop_attrs(deep=False)]
         whole = xr.merge(parts, combine_attrs="drop", join="exact")
-        return whole.assign_attrs(scores.attrs | foreseen.attrs, heads=list(inputs.network.arch.heads))
+        return whole.assign_attrs(scores.attrs | predicted.attrs, heads=list(inputs.network.arch.heads))
 
     def tables(self, dataset: xr.Dataset, config: PruningConfig) -> dict[str, pd.DataFrame]:
         """Heads one by one, and all curves."""
@@ -200,7 +200,7 @@ class Pruning(Study):
                 for name in SCORES
             },
             "published": rank_correlation(range(len(published)), [-accuracy for accuracy in published]),
-            "many": self._foreseen(dataset, drops) if config.many is not None else None,
+            "many": self._predicted(dataset, drops) if config.many is not None else None,
             "curves": {
                 numbers.TITLES[part]: (*numbers.curve_rows(one, ORDER_LABELS), numbers.verdicts(one))
                 for part, one in curves.items()
@@ -209,11 +209,11 @@ class Pruning(Study):
             "finetuned": numbers.curve_rows(finetuned, ORDER_LABELS),
         }
 
-    def _foreseen(self, dataset: xr.Dataset, drops: np.ndarray) -> dict[str, Any]:
-        """What the page says of networks that the theory foresees."""
+    def _predicted(self, dataset: xr.Dataset, drops: np.ndarray) -> dict[str, Any]:
+        """What the page says of networks that the theory predicts."""
         return {
             "examples": dataset.examples.values.tolist(),
-            "picked": [f"foreseen, P = {count}" for count in dataset.examples.values.tolist()],
+            "picked": [f"predicted, P = {count}" for count in dataset.examples.values.tolist()],
             "width": int(dataset.many_chosen_width),
             "temperature": dataset.many_chosen_temperature,
             "agreement": agreement_rows(dataset),

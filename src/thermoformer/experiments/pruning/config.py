@@ -24,8 +24,8 @@ MEASURED = ("test", "fashion-mnist", "mnist")
 SCORES = ("theory", "evidence", "gradient", "trained")
 RESCORED = ("theory, rescored", "evidence, rescored")
 ORDERS = (*SCORES, "theory, descending", "search")
-# The sets of heads that the theory with the largest number of examples foresees to be best.
-FORESEEN = "foreseen"
+# The sets of heads that the theory with the largest number of examples predicts to be best.
+PREDICTED = "predicted"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class PruningConfig:
         finetuning_steps, finetuning_batch, finetuning_rate: batches of training characters, turned ones too, sequences
             in each, and Adam's rate, which falls to 0.
         finetuned_sequences: what fine-tuned networks are measured on, of test characters and of each other data set.
-        many: the theory with more and more training examples, and what it foresees; None leaves it out.
+        many: the theory with more and more training examples, and what it predicts; None leaves it out.
         channels, characters, classes: of the images, as in `OneShotTrainingConfig`.
     """
 
@@ -61,7 +61,7 @@ class PruningConfig:
     random_orders: int = 1000
     rescored: bool = True
     finetuned_removed: tuple[int, ...] = (2, 4, 6)
-    finetuned_orders: tuple[str, ...] = (*ORDERS, FORESEEN)
+    finetuned_orders: tuple[str, ...] = (*ORDERS, PREDICTED)
     finetuned_random: int = 10
     finetuning_steps: int = 200
     finetuning_batch: int = 64
@@ -85,7 +85,7 @@ class PruningConfig:
             positive_integer("finetuned_removed", count)
         if self.finetuned_random > self.random_orders:
             raise fail("finetuned_random", self.finetuned_random, f"at most {self.random_orders}, the random orders")
-        known = (*ORDERS, "magnitude", FORESEEN)
+        known = (*ORDERS, "magnitude", PREDICTED)
         if unknown := set(self.finetuned_orders) - set(known):
             raise fail("finetuned_orders", sorted(unknown), f"names from {known}")
 

@@ -51,7 +51,7 @@ def draw_finetuned(dataset: xr.Dataset, config: PruningConfig) -> Figure | None:
 
 
 @styled
-def draw_foreseen(dataset: xr.Dataset, config: PruningConfig) -> Figure | None:
+def draw_predicted(dataset: xr.Dataset, config: PruningConfig) -> Figure | None:
     """Accuracies of all pruned networks, predicted against true, and how they agree with more and more examples."""
     if config.many is None:
         return None
@@ -68,7 +68,7 @@ def draw_foreseen(dataset: xr.Dataset, config: PruningConfig) -> Figure | None:
         left.scatter(100 * predicted[here], 100 * true[here], color=colours[size % len(colours)], label=label, **look)
     ends = 100 * float(min(predicted.min(), true.min())) - 1, 100 * float(max(predicted.max(), true.max())) + 1
     left.plot(ends, ends, color=figures.PALETTE["grey"], linestyle=":", linewidth=0.8, zorder=0)
-    left.set(xlabel="foreseen accuracy (%)", ylabel="accuracy of the pruned network (%)")
+    left.set(xlabel="predicted accuracy (%)", ylabel="accuracy of the pruned network (%)")
     left.set_title(f"test characters, P = {int(dataset.examples[-1])}")
     left.legend(fontsize="small", ncols=2)
     found = agreement(dataset)
@@ -79,7 +79,7 @@ def draw_foreseen(dataset: xr.Dataset, config: PruningConfig) -> Figure | None:
             found.examples, found.all_sets.sel(many_width=one), f"o{dashes}", color=colour, label=width_name(one)
         )
     right.axhline(0, color=figures.PALETTE["grey"], linewidth=0.8, zorder=0)
-    right.set(xscale="log", xlabel="training examples P", ylabel="Pearson, foreseen and true", ylim=(None, 1))
+    right.set(xscale="log", xlabel="training examples P", ylabel="Pearson, predicted and true", ylim=(None, 1))
     right.set_title(f"all {dataset.sizes['subset']} sets of heads")
     right.legend()
     return figure

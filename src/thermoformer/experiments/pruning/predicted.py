@@ -1,4 +1,4 @@
-"""Pruned networks as the theory foresees them, before anything is measured (trained networks §2, §3)."""
+"""Pruned networks as the theory predicts them, before anything is measured (trained networks §2, §3)."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def chosen_width(many: xr.Dataset) -> float:
 
 
 def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Dataset, progress: Progress) -> xr.Dataset:
-    """What the theory with more and more examples foresees, from the readouts of its paths alone.
+    """What the theory with more and more examples predicts, from the readouts of its paths alone.
 
     `predicted_accuracy` [examples, width, part, subset] of every set of heads that is gone, nothing solved again, and
     `last_predicted` [width, temperature, part, subset] at every temperature with the largest number of examples;
     `order_correlation`, `order_chance` and `readout_cosine` [examples, width] of `with_agreement`;
     `many_sum` [examples, width, head], the scores by the sum of |U|; and `ablation` [head], the loss on validation
-    characters that the chosen width foresees without each head, with the largest number of examples.
+    characters that the chosen width predicts without each head, with the largest number of examples.
     """
     arch, heads = inputs.network.arch, inputs.heads
     codes = all_codes(arch, heads)
@@ -53,7 +53,7 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
     ]
     accuracy, by_temperature = (np.empty((*one.shape[:2], len(names), len(codes))) for one in readouts)
     for number, name in enumerate(names):
-        progress(number, len(names), f"every set of heads, foreseen: {name}")
+        progress(number, len(names), f"every set of heads, predicted: {name}")
         x, y = inputs.tasks[name].sequences(config.measured_on(name))
         xi = np.asarray(inputs.network.path_features(x).values)
         for readout, found in zip(readouts, (accuracy, by_temperature), strict=True):
@@ -91,7 +91,7 @@ def predicted_data(config: PruningConfig, inputs: PruningInputs, many: xr.Datase
 
 
 def chosen_sets(predicted: xr.DataArray) -> xr.DataArray:
-    """The sets of heads whose removal the theory foresees to cost least on validation sequences: codes [..., removed].
+    """The sets of heads whose removal the theory predicts to cost least on validation sequences: codes [..., removed].
 
     Arguments:
         predicted: `predicted_accuracy`.
@@ -104,12 +104,12 @@ def chosen_sets(predicted: xr.DataArray) -> xr.DataArray:
 
 
 def agreement(dataset: xr.Dataset, part: str = "test") -> xr.Dataset:
-    """How well pruned networks are foreseen on a part, [examples, many_width].
+    """How well pruned networks are predicted on a part, [examples, many_width].
 
     `all_sets`: Pearson's correlation of predicted and true accuracy over all sets of heads; `single`: Spearman's over
     single heads; `sum_of_order`: Spearman's of the sum of |U| with what is lost without each head.
     """
-    found = _foreseen(dataset, dataset.predicted_accuracy, part)
+    found = _correlations(dataset, dataset.predicted_accuracy, part)
     lost = -dataset.accuracy.sel(part=part, subset=_singles(dataset)).values
     sums = dataset.many_sum.transpose(*found.all_sets.dims, "head").values
     found["sum_of_order"] = xr.full_like(found.all_sets, np.nan)
@@ -118,7 +118,7 @@ def agreement(dataset: xr.Dataset, part: str = "test") -> xr.Dataset:
     return found
 
 
-def _foreseen(dataset: xr.Dataset, predicted: xr.DataArray, part: str) -> xr.Dataset:
+def _correlations(dataset: xr.Dataset, predicted: xr.DataArray, part: str) -> xr.Dataset:
     """`all_sets` and `single` of `agreement`, along the axes that predicted accuracies have besides part and subset."""
     true, ours = dataset.accuracy.sel(part=part), predicted.sel(part=part, drop=True).transpose(..., "subset")
     alone, axes = true.sel(subset=_singles(dataset)).values, ours.dims[:-1]
@@ -137,8 +137,8 @@ def _singles(dataset: xr.Dataset) -> list[int]:
 
 
 def temperature_rows(dataset: xr.Dataset, part: str = "test") -> list[list[str]]:
-    """What is foreseen with the largest number of examples, at every width and temperature."""
-    found, predicted = _foreseen(dataset, dataset.last_predicted, part), dataset.last_predicted
+    """What is predicted with the largest number of examples, at every width and temperature."""
+    found, predicted = _correlations(dataset, dataset.last_predicted, part), dataset.last_predicted
     chosen, true, lines = chosen_sets(predicted), dataset.accuracy.sel(part=part), []
     for width, temperature in itertools.product(dataset.many_width.values, dataset.many_temperature.values):
         at = {"many_width": width, "many_temperature": temperature}

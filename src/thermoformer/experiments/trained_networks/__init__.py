@@ -20,7 +20,7 @@ from ..one_shot.config import ManyExamples
 from ..one_shot.training import OneShotTrainingConfig, one_shot_network
 from ..pruning import STUDY as PRUNING
 from ..pruning import PruningConfig
-from ..pruning.config import FORESEEN, MEASURED
+from ..pruning.config import MEASURED, PREDICTED
 from ..pruning.numbers import TITLES, order_curves
 from ..pruning.predicted import agreement
 from ..sweeping import Workspace, check_fields
@@ -28,9 +28,9 @@ from ..threads import within
 from ..words import percent, spread, width_name
 
 # Orders that are compared, ours first.
-COMPARED = (FORESEEN, "gradient", "magnitude", "theory", "trained", "search")
+COMPARED = (PREDICTED, "gradient", "magnitude", "theory", "trained", "search")
 # Those whose pruned networks are fine-tuned.
-FINETUNED = (FORESEEN, "gradient", "magnitude", "search")
+FINETUNED = (PREDICTED, "gradient", "magnitude", "search")
 # What is measured of each network, by number of examples and width.
 _MEASURES = {
     "order_correlation": "U off the diagonal, Pearson",
@@ -132,7 +132,7 @@ class TrainedNetworks(Study):
     """Networks trained apart, each compared with the theory that has its frozen heads.
 
     Its Dataset has, for every network, with its `family` [network] and `seed` [network], the measures of `_MEASURES`
-    [network, examples, many_width] on test characters, `network_accuracy` and `foreseen_accuracy` [network, part],
+    [network, examples, many_width] on test characters, `network_accuracy` and `predicted_accuracy` [network, part],
     `curve` [network, order, removed, part] of accuracies as heads go, `finetuned` in the same form on test characters,
     and `random_mean`, `random_spread` and `finetuned_random` of random orders; nan beyond the heads that a network has.
     Numbers of single networks are in the folders of their own, as `reproduce pruning` writes them.
@@ -148,7 +148,7 @@ class TrainedNetworks(Study):
         "random_spread": "standard deviation of it over random orders",
         "finetuned": "accuracy on test characters as heads are removed, fine-tuned",
         "finetuned_random": "mean of it over random orders",
-        "foreseen_accuracy": "accuracy of the theory with the largest number of examples",
+        "predicted_accuracy": "accuracy of the theory with the largest number of examples",
     }
 
     def compute(self, config: TrainedNetworksConfig, workspace: Workspace) -> xr.Dataset:
@@ -217,7 +217,7 @@ class TrainedNetworks(Study):
                 [title, spread(100 * true), spread(100 * ours), spread(100 * (ours - true))]
                 for part, title in parts.items()
                 for true, ours in [
-                    (dataset.network_accuracy.sel(part=part).values, dataset.foreseen_accuracy.sel(part=part).values)
+                    (dataset.network_accuracy.sel(part=part).values, dataset.predicted_accuracy.sel(part=part).values)
                 ]
             ],
             "removed": removed,
@@ -241,8 +241,8 @@ def _each(dataset: xr.Dataset) -> list[xr.Dataset]:
 
 
 def _ahead(curves: xr.DataArray) -> xr.DataArray:
-    """By how many points the order that the theory foresees is ahead of the gradient's, [removed, network]."""
-    ahead = curves.sel(order=FORESEEN, drop=True) - curves.sel(order="gradient", drop=True)
+    """By how many points the order that the theory predicts is ahead of the gradient's, [removed, network]."""
+    ahead = curves.sel(order=PREDICTED, drop=True) - curves.sel(order="gradient", drop=True)
     return (100 * ahead).transpose("removed", "network")
 
 
@@ -261,7 +261,7 @@ def compared(dataset: xr.Dataset, config: PruningConfig) -> xr.Dataset:
     found["finetuned"], found["finetuned_random"] = tuned.accuracy.sel(order=list(COMPARED)), tuned.random_mean
     found["network_accuracy"] = whole.accuracy
     last = whole.predicted_accuracy.isel(examples=-1).sel(many_width=dataset.attrs["many_chosen_width"])
-    found["foreseen_accuracy"] = last
+    found["predicted_accuracy"] = last
     return found.reset_coords(drop=True)
 
 
