@@ -99,7 +99,7 @@ def test_files(out):
         "2 networks of 3 + 2 heads, dropout 0.25",
         "more batches of training characters",
         "ahead of the gradient",
-        "best set as the",
+        "best set predicted by",
     ):
         assert words in page.read_text().replace("\n", " ")
     for name in ("agreement", "curves"):
