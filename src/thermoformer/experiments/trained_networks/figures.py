@@ -21,7 +21,7 @@ def draw_agreement(dataset: xr.Dataset, config: TrainedNetworksConfig) -> Figure
     panels = {
         "order_correlation": "U off the diagonal, Pearson",
         "readout_cosine": "readout of all paths, cosine",
-        "all_sets": "accuracies of pruned networks, Pearson",
+        "all_sets": "all pruned networks, Pearson",
     }
     figure, axes = figures.figure_grid(len(config.families), len(panels), size=(3.9, 3.3))
     colours = [figures.PALETTE[name] for name in ("blue", "vermilion", "green", "purple", "orange", "sky")]
@@ -37,7 +37,7 @@ def draw_agreement(dataset: xr.Dataset, config: TrainedNetworksConfig) -> Figure
                 ax.plot(dataset.examples, values.mean(axis=0), "o-", color=colour, label=width_name(width))
             ax.axhline(0, color=figures.PALETTE["grey"], linewidth=0.8, zorder=0)
             ax.set(xscale="log", xlabel="training examples P", title=title, ylim=(None, 1))
-        row[0].set_ylabel(family.name)
+        row[0].set_ylabel(family.name if len(config.families) > 1 else "")
     legend_below(figure)
     return figure
 
@@ -52,7 +52,7 @@ def draw_curves(dataset: xr.Dataset, config: TrainedNetworksConfig) -> Figure:
         for ax, part in zip(row, MEASURED, strict=True):
             figures.pruning_curves(_means(own.sel(part=part)), ax, legend=False)
             ax.axhline(50, color=figures.PALETTE["grey"], linewidth=0.8, linestyle=":", zorder=0)
-            ax.set_title(f"{family.name}: {TITLES[part]}")
+            ax.set_title(f"{family.name}: {TITLES[part]}" if len(config.families) > 1 else TITLES[part])
         low = min(ax.get_ylim()[0] for ax in row)
         for ax in row:
             ax.set_ylim(low, None)
