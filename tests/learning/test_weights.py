@@ -336,8 +336,8 @@ def test_layer_norm_runs_on_tokens():
     np.testing.assert_allclose(draws[1, 7], forward(arch, one, x, attention, layer_norm=True), rtol=1e-10)
     prediction = posterior.predict_tokens(x, attention)
     np.testing.assert_allclose(prediction.mean, draws.mean(axis=(0, 1)), rtol=1e-10)
-    # Four examples and many weights: the labels are nearly met.
-    assert np.abs(prediction.mean - labels).max() < 0.5
+    # Four examples and many weights: the labels are met as far as noise allows.
+    assert np.sqrt(np.mean((prediction.mean - labels) ** 2)) < np.sqrt(0.1)
     with pytest.raises(ValueError, match="features: got attentioned inputs; expected tokens"):
         posterior.predict(PathFeatures.from_attention(x, attention, skip=True))
     with pytest.raises(ValueError, match="x: got token width 3; expected 2"):
