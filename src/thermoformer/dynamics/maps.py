@@ -97,6 +97,14 @@ class Lanes(eqx.Module, Generic[State]):
         """The linearisation one step on."""
         return self.linearise(linear.after)
 
+    def tangent(self, state: Any, column: Any) -> Any:
+        """One tangent vector [*coordinates, lane], one step on."""
+        return jax.jvp(self.step, (state,), (column,))[1]
+
+    def for_kernel(self, state: Any) -> tuple[Lanes, Any]:
+        """The lanes and their state in the form that takes a single thread the fewest operations."""
+        return self, state
+
     def coordinates(self, state: State) -> Float[Array, "coordinate lane"]:
         """Where a state is, in an order that does not depend on the step."""
         return state  # type: ignore[return-value]
