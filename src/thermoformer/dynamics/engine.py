@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import equinox as eqx
@@ -294,7 +294,8 @@ def survey(
     """Runs a plan at every point, with one settled state per point or one for all, and parameters [point] by name.
 
     The result has the numbers of the recorders, exponents and returns by name, [point, ...]; `finite`, whether the
-    orbit stayed within bounds, [point]; and `finals`, a list with the state after the last counted step of every point.
+    orbit stayed within bounds, [point]; `engine`, "kernel" or "steps", [point]; and `finals`, a list with the state after
+    the last counted step of every point.
     """
     parameters = parameters or {}
     points = max([len(states), *(len(values) for values in parameters.values())])
@@ -318,7 +319,8 @@ def survey(
         chosen = [states[number] for number in index] if len(states) > 1 else list(states) * size
         values = {name: np.broadcast_to(array, (points,))[index] for name, array in parameters.items()}
         found = _run_batch(model, chosen, values, plan, list(devices), clock)
-        return {name: value[: points - start] for name, value in found.items()}
+        some = {name: value[: points - start] for name, value in found.items() if name != "finals"}
+        return some | {"finals": _Finals([lambda: found["finals"]()[: points - start]])}
 
     if workers == 1:
         return joined([one_batch(start) for start in starts])
@@ -339,8 +341,25 @@ def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if len(parts) == 1:
         return parts[0]
     rows = {name: [part[name] for part in parts] for name in parts[0]}
-    finals = [state for some in rows.pop("finals") for state in some]
+    finals = _Finals([make for some in rows.pop("finals") for make in some.makers])
     return {name: np.concatenate(row) for name, row in rows.items()} | {"finals": finals}
+
+
+class _Finals(Sequence[Any]):
+    """States of batches, [point], each made by a function; they are made when one is asked for, and diagrams ask for none."""
+
+    def __init__(self, makers: Sequence[Callable[[], list[Any]]]) -> None:
+        self.makers = makers
+
+    @cached_property
+    def states(self) -> list[Any]:
+        return [state for make in self.makers for state in make()]
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.states[number]
 
 
 def one_orbit(model: Map, state: Any, plan: Plan, progress: Report | None = None) -> dict[str, Any]:
@@ -429,7 +448,7 @@ def _run_batch(
         steps, first = sum(turns) * every, sum(turns[: plan.blocks // 2]) * every
         values |= _results(recorders, exponents, sums, early, blocks, state, steps, first)
         used = np.full(len(states), "steps" if kernel is None else "kernel")
-        return values | {"finals": lanes.states(state), "engine": used}
+        return values | {"finals": partial(lanes.states, state), "engine": used}
 
 
 def _in_kernel(

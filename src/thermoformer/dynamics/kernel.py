@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +24,12 @@ from .maps import Lanes, Map
 from .scalars import Scalars, array_of
 from .tangents import LOST
 
-# Threads of a block, and tangent vectors of one thread. More vectors need more registers; fewer need more threads, each
-# of which computes the step, and more exchange between them.
-THREADS, VECTORS = 32, 3
+# A block of threads is one warp: its threads exchange numbers without memory. Of the tangent vectors of a lane a thread
+# has this many. More need more registers and a longer program; fewer need more threads, each of which computes the step.
+WARP, VECTORS = 32, 2
+# The numbers of the threads that an index names, in two halves of 32 bits each.
+EXCHANGE = """{ .reg .b32 low, high; mov.b64 {low, high}, $1; shfl.sync.idx.b32 low, low, $2, 31, -1;
+shfl.sync.idx.b32 high, high, $2, 31, -1; mov.b64 $0, {low, high}; }"""
 # Steps of one launch without tangent vectors: a few tenths of a second with as many lanes as a batch has.
 STEPS_AT_ONCE = 2**15
 
@@ -105,135 +108,164 @@ def _launch(kernel: Kernel, every: int, varying: Any, recorders: Any, carry: Any
     from jax.experimental.pallas import triton
 
     state, sums, columns, growth = carry
-    vectors = 0 if columns is None else len(columns)
-    in_thread = min(VECTORS, vectors)
-    rows = 1 << (-(-vectors // max(in_thread, 1)) - 1).bit_length() if vectors else 1
-    tile = (rows, max(THREADS // rows, 1))
-    # Numbers of lanes in one table [row, lane], those first that do not change.
-    small = [() if recorder.bins else part for recorder, part in zip(recorders, sums, strict=True)]
-    counts = jax.tree.leaves([part for recorder, part in zip(recorders, sums, strict=True) if recorder.bins])
-    fixed, (changing, kept) = jax.tree.leaves((varying, recorders)), jax.tree.flatten((state, small))
-    lanes = next(array.shape[-1] for array in changing if array.ndim)
-    tables = [_table([*fixed, *changing], lanes)]
-    one = jax.tree.map(_of_one_lane, (varying, recorders, state, small))
-    column = [] if columns is None else [jax.ShapeDtypeStruct((*columns.shape[1:-1], 1), columns.dtype)]
-    closed = jax.make_jaxpr(kernel.step)(*one, column * in_thread)
-    shapes = [_of_one_lane(array).shape for array in (*fixed, *changing)]
-    size = 0 if columns is None else int(np.prod(columns.shape[1:-1]))
+    pairs = list(zip(recorders, sums, strict=True))
+    counts, counted = jax.tree.flatten([part for recorder, part in pairs if recorder.bins])
+    kept, structure = jax.tree.flatten((state, [() if recorder.bins else part for recorder, part in pairs]))
+    fixed, lanes = jax.tree.leaves((varying, recorders)), next(array.shape[-1] for array in kept if array.ndim)
+    body = _Body(kernel, every, varying, recorders, state, sums, columns)
+    # Lanes are filled up with copies of the last one, vectors with zeros. The last bin is for what is not counted.
+    extra = -lanes % body.tile[1]
+    tables = [_table([*fixed, *kept], lanes)]
     if columns is not None:
-        filled = jnp.pad(columns.reshape(vectors, size, lanes), ((0, in_thread * rows - vectors), (0, 0), (0, 0)))
-        tables.append(filled.reshape(-1, lanes))
-    extra = -lanes % tile[1]
+        vectors = jnp.pad(columns.reshape(len(columns), -1), ((0, body.slots - len(columns)), (0, 0)))
+        tables.append(vectors.reshape(-1, lanes))
     tables = [jnp.pad(table, ((0, 0), (0, extra)), mode="edge") for table in tables]
-    counts = [jnp.pad(array, ((0, 1), (0, extra))) for array in counts]  # the last bin is for what is not counted
-
-    def body(*refs: Any) -> None:
-        refs_in, refs_out = refs[: 1 + len(tables) + len(counts)], refs[1 + len(tables) + len(counts) :]
-        lane = pl.program_id(0) * tile[1] + lax.broadcasted_iota(jnp.int32, tile, 1)
-        vector = lax.broadcasted_iota(jnp.int32, tile, 0)
-        table = iter(range(len(shapes) and sum(int(np.prod(shape)) for shape in shapes)))
-        loaded = []
-        for array, shape in zip((*fixed, *changing), shapes, strict=True):
-            entries = [_from_float(refs_in[1][next(table), lane], array.dtype) for _ in range(int(np.prod(shape)))]
-            loaded.append(entries)
-        constant = [array_of(entries, shape) for entries, shape in zip(loaded[: len(fixed)], shapes, strict=False)]
-        place = lambda number, entry: (number * rows + vector) * size + entry  # noqa: E731
-        pushed = [[refs_in[2][place(number, entry), lane] for entry in range(size)] for number in range(in_thread)]
-        zero = [lax.full(tile, 0.0, jnp.float64)] * in_thread
-
-        def one_step(_: Any, carry: Any) -> Any:
-            numbers, columns = carry
-            scalars = Scalars(tile)
-            groups = [array_of(entries, shape) for entries, shape in zip(numbers, shapes[len(fixed) :], strict=True)]
-            groups += [array_of(entries, column[0].shape) for entries in columns]
-            found = scalars.evaluate(closed.jaxpr, [np.asarray(one) for one in closed.consts], [*constant, *groups])
-            entries = [[scalars.variable(entry) for entry in array.ravel()] for array in found]
-            after = entries[: len(changing)]
-            for index, count in zip(entries[len(changing) + in_thread :], refs_out[-len(counts) :], strict=counts != []):
-                # Only one of the threads of a lane counts.
-                index = lax.select(vector == 0, index[0], lax.full_like(index[0], count.shape[0] - 1))
-                inside = None if kernel.interpret else index < count.shape[0] - 1
-                triton.atomic_add(count, (index, lane), lax.full(tile, 1, jnp.int32), mask=inside)
-            return after, entries[len(changing) : len(changing) + in_thread]
-
-        def turn(_: Any, carry: Any) -> Any:
-            inner, sums = carry
-            after, columns = one_step(0, inner) if every == 1 else lax.fori_loop(0, every, one_step, inner)
-            if not columns:
-                return (after, columns), sums
-            columns, lengths, lost = _orthonormal(columns, vector, vectors)
-            logarithms = [lax.log(lax.select(one > 0, one, lax.full_like(one, 1.0))) for one in lengths]
-            both = [[total + new for total, new in zip(*pair, strict=True)] for pair in zip(sums, (logarithms, lost))]
-            return (after, columns), both
-
-        carry = ((loaded[len(fixed) :], pushed), [zero, zero])
-        (numbers, pushed), sums = lax.fori_loop(np.int32(0), refs_in[0][0], turn, carry)
-        for row, entry in enumerate(itertools.chain(*numbers)):
-            refs_out[0][row, lane] = _to_float(entry)
-        for number, entries in enumerate(pushed):
-            for entry, value in enumerate(entries):
-                refs_out[1][place(number, entry), lane] = value
-            for which in (0, 1):
-                refs_out[2][(which * in_thread + number) * rows + vector, lane] = sums[which][number]
-
-    changed = sum(int(np.prod(shape)) for shape in shapes[len(fixed) :])
-    width = lanes + extra
-    out = [(changed, width)] + ([(in_thread * rows * size, width), (2 * in_thread * rows, width)] if vectors else [])
-    out = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in out]
+    counts = [jnp.pad(array, ((0, 1), (0, extra))) for array in counts]
+    rows = [sum(body.sizes[len(fixed) :])] + ([body.slots * body.dimension, 2 * body.slots] if body.slots else [])
+    out = [jax.ShapeDtypeStruct((number, lanes + extra), jnp.float64) for number in rows]
     found = pl.pallas_call(
         body,
-        grid=(width // tile[1],),
+        grid=((lanes + extra) // body.tile[1],),
         out_shape=[*out, *(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in counts)],
         input_output_aliases={1 + len(tables) + number: len(out) + number for number in range(len(counts))},
         interpret=kernel.interpret,
-        compiler_params=triton.CompilerParams(num_warps=max(tile[0] * tile[1] // 32, 1), num_stages=1),
+        compiler_params=triton.CompilerParams(num_warps=1, num_stages=1),
         name="orbits",
     )(turns[None], *tables, *counts)
     found = [array[..., :lanes] for array in found]
-    state, small = jax.tree.unflatten(kept, _arrays(found[0], changing))
-    counted = iter(found[len(out) :])
-    sums = tuple(
-        jax.tree.map(lambda _: next(counted)[:-1], old) if recorder.bins else new
-        for recorder, old, new in zip(recorders, sums, small, strict=True)
-    )
+    state, small = jax.tree.unflatten(structure, _arrays(found[0], kept))
+    counts = iter(jax.tree.unflatten(counted, [array[:-1] for array in found[len(out) :]]))
+    sums = tuple(next(counts) if recorder.bins else part for recorder, part in zip(recorders, small, strict=True))
     if columns is None:
         return state, sums, None, None
-    columns = found[1].reshape(-1, size, lanes)[:vectors].reshape(columns.shape)
-    new = found[2].reshape(2, -1, lanes)[:, :vectors]
+    columns = found[1].reshape(body.slots, -1, lanes)[: len(columns)].reshape(columns.shape)
+    new = found[2].reshape(2, body.slots, lanes)[:, : len(columns)]
     return state, sums, columns, (growth[0] + new[0], growth[1] + new[1])
 
 
-def _orthonormal(columns: Any, vector: Any, count: int) -> tuple[Any, Any, Any]:
-    """`tangents.orthonormalise` of vectors of which every thread has some: vector, [number in the thread][coordinate].
+class _Body:
+    """What every block of threads does: a tile [vector, lane] of threads, each with a lane and some of its vectors.
 
-    Vector k·R + r is the k-th of the thread in row r, of R rows.
+    Tables have a row for each number of a lane. Vector k·R + r is the k-th of the thread in row r, of R rows.
     """
-    rows, zero = vector.shape[0], lax.full(vector.shape, 0.0, jnp.float64)
-    before = [_length(column) for column in columns]
-    lengths = [zero] * len(columns)
+
+    def __init__(self, kernel: Kernel, every: int, varying: Any, recorders: Any, state: Any, sums: Any, columns: Any):
+        self.interpret, self.every = kernel.interpret, every
+        self.vectors = 0 if columns is None else len(columns)
+        self.in_thread = min(VECTORS, self.vectors)
+        rows = 1 << (-(-self.vectors // self.in_thread) - 1).bit_length() if self.vectors else 1
+        self.tile, self.slots = (rows, WARP // rows), rows * self.in_thread
+        sums = [() if recorder.bins else part for recorder, part in zip(recorders, sums, strict=True)]
+        one = jax.tree.map(_of_one_lane, (varying, recorders, state, sums))
+        column = _of_one_lane(columns[0]) if self.vectors else None
+        self.dimension = int(np.prod(column.shape)) if column else 0
+        closed = jax.make_jaxpr(kernel.step)(*one, [column] * self.in_thread)
+        self.jaxpr, self.constants = closed.jaxpr, [np.asarray(constant) for constant in closed.consts]
+        # The leaves of `one`, of which those of the lanes and recorders stay as they are.
+        self.shapes, self.types = zip(*((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(one)), strict=True)
+        self.sizes = [int(np.prod(shape)) for shape in self.shapes]
+        self.fixed = len(jax.tree.leaves(one[:2]))
+        self.column = column.shape if column else ()
+
+    def __call__(self, turns: Any, *refs: Any) -> None:
+        from jax.experimental import pallas as pl
+
+        tables, changed = (2, 3) if self.vectors else (1, 1)
+        counted = (len(refs) - tables - changed) // 2
+        given, made, counts = refs[:tables], refs[tables + counted : -counted or None], refs[len(refs) - counted :]
+        vector, lane = (lax.broadcasted_iota(jnp.int32, self.tile, axis) for axis in (0, 1))
+        of_row = functools.partial(self.of_row, vector, lane)
+        lane = pl.program_id(0) * self.tile[1] + lane
+        types = (each for each, size in zip(self.types, self.sizes, strict=True) for _ in range(size))
+        numbers = [_from_float(given[0][row, lane], each) for row, each in enumerate(types)]
+        first = sum(self.sizes[: self.fixed])
+        constant, numbers = self.arrays(numbers[:first], slice(self.fixed)), numbers[first:]
+        slots = [number * self.tile[0] + vector for number in range(self.in_thread)]
+        columns = [[given[1][slot * self.dimension + entry, lane] for entry in range(self.dimension)] for slot in slots]
+
+        def one(_: Any, carry: Any) -> Any:
+            numbers, columns = carry
+            scalars = Scalars(self.tile)
+            tangent = [array_of(column, self.column) for column in columns]
+            inputs = [*constant, *self.arrays(numbers, slice(self.fixed, None)), *tangent]
+            found = scalars.evaluate(self.jaxpr, self.constants, inputs)
+            found = [[scalars.variable(entry) for entry in array.ravel()] for array in found]
+            places = found[len(found) - counted :]
+            for (index,), count in zip(places, counts, strict=True):
+                self.count(count, jnp.where(vector == 0, index, count.shape[0] - 1), lane)
+            kept = len(self.sizes) - self.fixed
+            return list(itertools.chain(*found[:kept])), found[kept : len(found) - counted]
+
+        def turn(_: Any, carry: Any) -> Any:
+            inner, growth = carry
+            numbers, columns = one(0, inner) if self.every == 1 else lax.fori_loop(0, self.every, one, inner)
+            if columns:
+                columns, new = _orthonormal(columns, vector, self.vectors, of_row)
+                growth = [
+                    [total + more for total, more in zip(*both, strict=True)] for both in zip(growth, new, strict=True)
+                ]
+            return (numbers, columns), growth
+
+        zeros = [[lax.full(self.tile, 0.0, jnp.float64)] * self.in_thread] * 2
+        (numbers, columns), growth = lax.fori_loop(np.int32(0), turns[0], turn, ((numbers, columns), zeros))
+        for row, number in enumerate(numbers):
+            made[0][row, lane] = _to_float(number)
+        for slot, column, *sums in zip(slots, columns, *growth, strict=True):
+            for entry, number in enumerate(column):
+                made[1][slot * self.dimension + entry, lane] = number
+            for half, number in enumerate(sums):
+                made[2][half * self.slots + slot, lane] = number
+
+    def arrays(self, numbers: Iterable[Any], leaves: slice) -> list[np.ndarray]:
+        """Numbers in the shapes of some of the leaves."""
+        rest, some = iter(numbers), zip(self.shapes[leaves], self.sizes[leaves], strict=True)
+        return [array_of(list(itertools.islice(rest, size)), shape) for shape, size in some]
+
+    def count(self, counts: Any, index: Any, lane: Any) -> None:
+        """Adds 1 in the bin of every lane; the last bin is not read."""
+        from jax.experimental.pallas import triton
+
+        mask = None if self.interpret else index < counts.shape[0] - 1
+        triton.atomic_add(counts, (index, lane), lax.full(self.tile, 1, jnp.int32), mask=mask)
+
+    def of_row(self, vector: Any, lane: Any, row: Any, number: Any) -> Any:
+        """What the thread in a row has, for all threads of a lane."""
+        if self.interpret:
+            return jnp.broadcast_to(jnp.sum(jnp.where(vector == row, number, 0.0), 0, keepdims=True), self.tile)
+        from jax.experimental.pallas import triton
+
+        result = jax.ShapeDtypeStruct(self.tile, jnp.float64)
+        given = {"constraints": "=d,d,r", "pack": 1, "args": (number, row * self.tile[1] + lane)}
+        return triton.elementwise_inline_asm(EXCHANGE, result_shape_dtypes=[result], **given)[0]
+
+
+def _orthonormal(columns: list[Any], vector: Any, count: int, of_row: Callable[..., Any]) -> tuple[list[Any], Any]:
+    """What `tangents.orthonormalise` finds, of vectors [number in the thread][coordinate]: vectors, and two sums of each.
+
+    `of_row(row, number)` is the number that the thread in a row has.
+    """
+    before, lengths = [_length(column) for column in columns], []
     for number in range(len(columns)):
 
         def without(row: Any, carry: Any, number: int = number) -> Any:
             columns, length = carry
-            here, later = vector == row, vector > row
-            unit = columns[number]
-            if rows > 1:  # all threads of a lane get the vector of one
-                unit = [jnp.broadcast_to(jnp.sum(jnp.where(here, x, 0.0), 0, keepdims=True), x.shape) for x in unit]
+            here = vector == row
+            unit = [of_row(row, x) for x in columns[number]] if vector.shape[0] > 1 else columns[number]
             size = _length(unit)
             inverse = jnp.where(size > 0, 1 / size, 0.0)
-            unit = [x * inverse for x in unit]
-            changed = list(columns)
+            unit, changed = [x * inverse for x in unit], list(columns)
             for other in range(number, len(columns)):
                 share = functools.reduce(lax.add, (x * y for x, y in zip(unit, columns[other], strict=True)))
-                share = jnp.where(later, share, 0.0) if other == number else share
+                share = share if other > number else jnp.where(vector > row, share, 0.0)
                 changed[other] = [y - x * share for x, y in zip(unit, columns[other], strict=True)]
             changed[number] = [jnp.where(here, x, y) for x, y in zip(unit, changed[number], strict=True)]
             return changed, jnp.where(here, size, length)
 
-        left = min(rows, count - number * rows)
-        columns, lengths[number] = lax.fori_loop(np.int32(0), np.int32(left), without, (columns, zero))
-    lost = [jnp.where(one <= LOST * other, 1.0, 0.0) for one, other in zip(lengths, before, strict=True)]
-    return columns, lengths, lost
+        rows = min(vector.shape[0], count - number * vector.shape[0])
+        columns, length = lax.fori_loop(np.int32(0), np.int32(rows), without, (columns, jnp.zeros(vector.shape)))
+        lengths.append(length)
+    lost = [jnp.where(length <= LOST * old, 1.0, 0.0) for length, old in zip(lengths, before, strict=True)]
+    return columns, ([jnp.log(jnp.where(length > 0, length, 1.0)) for length in lengths], lost)
 
 
 def _length(column: Iterable[Any]) -> Any:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 from .. import _validation as check
 from .._validation import fail, numbers, numpy_for, traced
 from .features import ROLES, Features, share_of_positions
-from .maps import Lanes, Map, as_one_program, check_names, pytree, sum_of_products
+from .maps import Lanes, Map, as_one_program, check_names, pytree, side_by_side, sum_of_products
 
 # The usual context is 2^bits, so a small file with many positional bits can ask for any size.
 LARGEST_CONTEXT = 2**16
@@ -233,8 +233,7 @@ class MeanField(Map):
         given = {id(state): state.positions for state in states}.values()
         if not traced(positions, list(given)) and not all(np.array_equal(one, positions) for one in given):
             raise fail("state", "windows at different positions", "equal positions in all windows of one call")
-        windows = [state.A[::-1] for state in states]
-        return lanes.start(jnp.asarray(numpy_for(windows).stack(windows, axis=-1), float))
+        return lanes.start(jnp.asarray(side_by_side(states, lambda state: state.A[::-1]), float))
 
     def _positional_parts(self, positions: Any) -> dict[str, Any]:
         """Positional parts of the overlaps v, q, k without ε, [position, head, feature]."""

@@ -116,7 +116,8 @@ class Scalars:
 
     def joined(self, primitive: Any, rows: Any) -> np.ndarray:
         """Rows joined by an operation, one after another."""
-        return functools.reduce(lambda one, other: self.each(primitive, {}, one.shape, one, other), rows)
+        each = (rows[number, ...] for number in range(len(rows)))  # arrays, also if they have no axes
+        return functools.reduce(lambda one, other: self.each(primitive, {}, one.shape, one, other), each)
 
     def products(self, numbers: Any, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Sums of products [batch, left, right]."""
@@ -164,7 +165,9 @@ def array_of(entries: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _identity(number: Any) -> Any:
-    return id(number) if isinstance(number, jax.core.Tracer) else (np.asarray(number).dtype, np.asarray(number).tobytes())
+    return (
+        id(number) if isinstance(number, jax.core.Tracer) else (np.asarray(number).dtype, np.asarray(number).tobytes())
+    )
 
 
 def _extreme(comparison: Callable[..., Any]) -> Callable[..., Any]:
@@ -194,4 +197,4 @@ def _moved(equation: Any, inputs: list[np.ndarray]) -> list[np.ndarray]:
     found = _at_once(equation, places)
     if not all(((array >= 0) & (array < first)).all() for array in found):
         raise UnsupportedError(f"{equation.primitive.name} out of bounds")
-    return [entries[array] for array in found]
+    return [entries[array.ravel()].reshape(array.shape) for array in found]
