@@ -110,10 +110,8 @@ def test_vector_maps(use):
     assert (found["density"].sum(axis=1) <= 44).all() and found["section_density"].sum() > 0
 
 
-def test_mean_field(use, monkeypatch):
-    """Two heads and three tokens, from the second slot of the window on; one vector per thread."""
-    monkeypatch.setattr(kernel, "VECTORS", 1)
-    kernel._launch.clear_cache()
+def test_mean_field(use):
+    """Two heads and three tokens, from the second slot of the window on."""
     features = Features.random(32, 2, heads=2, key=3)
     model = MeanField(features, 1.0, 20.0, 0.1, context=3)
     recorders = (Tally(), Density.of(model, 0, 8, (-1.0, 1.0)))
@@ -122,7 +120,6 @@ def test_mean_field(use, monkeypatch):
     for one, other in zip(*finals, strict=True):
         np.testing.assert_allclose(other.A, one.A, atol=1e-12)
         assert np.array_equal(other.positions, one.positions)
-    kernel._launch.clear_cache()
 
 
 def test_the_result_says_which_was_used(use):

@@ -29,6 +29,7 @@ from .. import _validation as check
 from .._validation import fail, numbers, numpy_for, traced
 from .kernel import Kernel, mode_on
 from .maps import Lanes, Map, as_one_program
+from .scalars import UnsupportedError
 from .tangents import UNROLLED, Exponents, orthonormalise
 
 # Bytes of one batch, tangent vectors and densities included: on a CPU what stays in a core's cache.
@@ -346,7 +347,7 @@ def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 class _Finals(Sequence[Any]):
-    """States of batches, [point], each made by a function; they are made when one is asked for, and diagrams ask for none."""
+    """States of batches, [point], each made by a function when one is asked for: diagrams ask for none."""
 
     def __init__(self, makers: Sequence[Callable[[], list[Any]]]) -> None:
         self.makers = makers
@@ -464,7 +465,9 @@ def _in_kernel(
         ahead, begun = lanes.for_kernel(state)
         kernel = Kernel.of(model, states[0], ahead, len(states), mode)
         *sums, columns = _begin(ahead, begun, (*recorders, exponents))
-        walk(ahead, begun, 1, recorders, sums, columns, every, kernel=kernel)
+        *_, growth = walk(ahead, begun, 1, recorders, sums, columns, every, kernel=kernel)
+        if growth is not None and not np.isfinite(growth[1]).all():
+            raise UnsupportedError("threads are not in the order that the kernel expects")
     except Exception as error:  # from the map of a user or from a compiler
         logging.getLogger(__name__).info("no kernel: %s", error)
         return lanes, state, None

@@ -1,8 +1,8 @@
-"""The loop of the engine as one GPU kernel: all steps of a lane run inside a thread, so that no step waits for a launch.
+"""The loop of the engine as one GPU kernel: a thread takes all steps of a lane, and no step waits for a launch.
 
-A map is traced for one lane, and written out number by number (`Scalars`). A thread has one lane, or one lane with a few
-of its tangent vectors. The kernel computes what `engine.run` computes, for any map and recorders that can be written out
-so. It is made with Pallas and Triton for CUDA. Everything else, and everything if the environment variable
+A map is traced for one lane, and written out number by number (`Scalars`). A thread has one lane, and with exponents one
+tangent vector of a lane. The kernel computes what `engine.run` computes, for any map and recorders that can be written
+out. It is made with Pallas and Triton for CUDA. Everything else, and everything if the environment variable
 `THERMOFORMER_KERNEL` is `off`, runs step by step.
 """
 
@@ -21,13 +21,12 @@ import numpy as np
 from jax import lax
 
 from .maps import Lanes, Map
-from .scalars import Scalars, array_of
-from .tangents import LOST
+from .scalars import Scalars, UnsupportedError, array_of
+from .tangents import LOST, UNROLLED
 
-# A block of threads is one warp: its threads exchange numbers without memory. Of the tangent vectors of a lane a thread
-# has this many. More need more registers and a longer program; fewer need more threads, each of which computes the step.
-WARP, VECTORS = 32, 2
-# The numbers of the threads that an index names, in two halves of 32 bits each.
+# A block of threads is one warp: its threads exchange numbers without memory.
+WARP = 32
+# Moves a number from the thread that an index names, in two halves of 32 bits each.
 EXCHANGE = """{ .reg .b32 low, high; mov.b64 {low, high}, $1; shfl.sync.idx.b32 low, low, $2, 31, -1;
 shfl.sync.idx.b32 high, high, $2, 31, -1; mov.b64 $0, {low, high}; }"""
 # Steps of one launch without tangent vectors: a few tenths of a second with as many lanes as a batch has.
@@ -73,18 +72,19 @@ class Kernel:
         return STEPS_AT_ONCE // (1 + vectors)
 
     def __call__(self, lanes: Lanes, recorders: tuple[Any, ...], every: int, carry: Any, turns: Any) -> Any:
+        """The carry after some turns."""
         leaves = zip(jax.tree.leaves(lanes), self.known, strict=True)
         varying = [leaf for leaf, known in leaves if known is None]
         return _launch(self, every, varying, recorders, carry, np.int32(turns))
 
-    def step(self, varying: Sequence[Any], recorders: Any, state: Any, sums: Any, columns: Sequence[Any]) -> Any:
-        """A step of the lanes: the state, sums and tangent vectors after it, and where `places` adds 1."""
+    def step(self, varying: Sequence[Any], recorders: Any, state: Any, sums: Any, column: Any) -> Any:
+        """A step of the lanes: the state, sums and a tangent vector after it, and the bins that are counted."""
         rest = iter(varying)
         lanes = jax.tree.unflatten(self.structure, [next(rest) if one is None else one.array for one in self.known])
-        after, columns = lanes.step(state), [lanes.tangent(state, column) for column in columns]
+        after, column = lanes.step(state), None if column is None else lanes.tangent(state, column)
         pairs = list(zip(recorders, sums, strict=True))
         sums = [part if recorder.bins else recorder.update(part, lanes, state, after) for recorder, part in pairs]
-        return after, sums, columns, [recorder.places(lanes, state) for recorder in recorders if recorder.bins]
+        return after, sums, column, [recorder.places(lanes, state) for recorder in recorders if recorder.bins]
 
 
 class _Known:
@@ -113,15 +113,16 @@ def _launch(kernel: Kernel, every: int, varying: Any, recorders: Any, carry: Any
     kept, structure = jax.tree.flatten((state, [() if recorder.bins else part for recorder, part in pairs]))
     fixed, lanes = jax.tree.leaves((varying, recorders)), next(array.shape[-1] for array in kept if array.ndim)
     body = _Body(kernel, every, varying, recorders, state, sums, columns)
-    # Lanes are filled up with copies of the last one, vectors with zeros. The last bin is for what is not counted.
+    # Lanes are filled up with copies of the last one, vectors with zeros. The last bin is for what is not counted. Counts
+    # are floats in the kernel: Pallas takes every atomic sum for one of floats.
     extra = -lanes % body.tile[1]
     tables = [_table([*fixed, *kept], lanes)]
     if columns is not None:
-        vectors = jnp.pad(columns.reshape(len(columns), -1), ((0, body.slots - len(columns)), (0, 0)))
-        tables.append(vectors.reshape(-1, lanes))
+        filled = jnp.pad(columns.reshape(len(columns), -1), ((0, body.tile[0] - len(columns)), (0, 0)))
+        tables.append(filled.reshape(-1, lanes))
     tables = [jnp.pad(table, ((0, 0), (0, extra)), mode="edge") for table in tables]
-    counts = [jnp.pad(array, ((0, 1), (0, extra))) for array in counts]
-    rows = [sum(body.sizes[len(fixed) :])] + ([body.slots * body.dimension, 2 * body.slots] if body.slots else [])
+    counts = [jnp.pad(array.astype(jnp.float64), ((0, 1), (0, extra))) for array in counts]
+    rows = [sum(body.sizes[body.fixed :])] + ([len(tables[1]), 2 * body.tile[0]] if body.vectors else [])
     out = [jax.ShapeDtypeStruct((number, lanes + extra), jnp.float64) for number in rows]
     found = pl.pallas_call(
         body,
@@ -134,102 +135,100 @@ def _launch(kernel: Kernel, every: int, varying: Any, recorders: Any, carry: Any
     )(turns[None], *tables, *counts)
     found = [array[..., :lanes] for array in found]
     state, small = jax.tree.unflatten(structure, _arrays(found[0], kept))
-    counts = iter(jax.tree.unflatten(counted, [array[:-1] for array in found[len(out) :]]))
+    counts = iter(jax.tree.unflatten(counted, [array[:-1].astype(jnp.int32) for array in found[len(out) :]]))
     sums = tuple(next(counts) if recorder.bins else part for recorder, part in zip(recorders, small, strict=True))
     if columns is None:
         return state, sums, None, None
-    columns = found[1].reshape(body.slots, -1, lanes)[: len(columns)].reshape(columns.shape)
-    new = found[2].reshape(2, body.slots, lanes)[:, : len(columns)]
+    new = found[2].reshape(2, -1, lanes)[:, : len(columns)]
+    columns = found[1].reshape(body.tile[0], -1, lanes)[: len(columns)].reshape(columns.shape)
     return state, sums, columns, (growth[0] + new[0], growth[1] + new[1])
 
 
 class _Body:
-    """What every block of threads does: a tile [vector, lane] of threads, each with a lane and some of its vectors.
+    """What every block of threads does: thread v · B + b of a tile [vector, lane] of R · B has vector v of lane b.
 
-    Tables have a row for each number of a lane. Vector k·R + r is the k-th of the thread in row r, of R rows.
+    Tables have a row for each number of a lane. The numbers that are the same for all vectors of a lane are computed by
+    all of their threads.
     """
 
     def __init__(self, kernel: Kernel, every: int, varying: Any, recorders: Any, state: Any, sums: Any, columns: Any):
         self.interpret, self.every = kernel.interpret, every
         self.vectors = 0 if columns is None else len(columns)
-        self.in_thread = min(VECTORS, self.vectors)
-        rows = 1 << (-(-self.vectors // self.in_thread) - 1).bit_length() if self.vectors else 1
-        self.tile, self.slots = (rows, WARP // rows), rows * self.in_thread
+        if self.vectors > UNROLLED:
+            raise UnsupportedError(f"more than {UNROLLED} exponents")
+        rows = 1 << max(self.vectors - 1, 0).bit_length()
+        self.tile = (rows, WARP // rows)
         sums = [() if recorder.bins else part for recorder, part in zip(recorders, sums, strict=True)]
         one = jax.tree.map(_of_one_lane, (varying, recorders, state, sums))
         column = _of_one_lane(columns[0]) if self.vectors else None
-        self.dimension = int(np.prod(column.shape)) if column else 0
-        closed = jax.make_jaxpr(kernel.step)(*one, [column] * self.in_thread)
+        closed = jax.make_jaxpr(kernel.step)(*one, column)
         self.jaxpr, self.constants = closed.jaxpr, [np.asarray(constant) for constant in closed.consts]
-        # The leaves of `one`, of which those of the lanes and recorders stay as they are.
-        self.shapes, self.types = zip(*((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(one)), strict=True)
+        # The leaves of `one`, of which those of the lanes and recorders stay as they are, and the tangent vector.
+        leaves, self.fixed = jax.tree.leaves((one, column)), len(jax.tree.leaves(one[:2]))
+        self.shapes, self.types = [leaf.shape for leaf in leaves], [leaf.dtype for leaf in leaves]
         self.sizes = [int(np.prod(shape)) for shape in self.shapes]
-        self.fixed = len(jax.tree.leaves(one[:2]))
-        self.column = column.shape if column else ()
+        self.dimension = self.sizes.pop() if column else 0
 
     def __call__(self, turns: Any, *refs: Any) -> None:
         from jax.experimental import pallas as pl
 
         tables, changed = (2, 3) if self.vectors else (1, 1)
         counted = (len(refs) - tables - changed) // 2
-        given, made, counts = refs[:tables], refs[tables + counted : -counted or None], refs[len(refs) - counted :]
+        given, made, counts = refs[:tables], refs[tables + counted : len(refs) - counted], refs[len(refs) - counted :]
         vector, lane = (lax.broadcasted_iota(jnp.int32, self.tile, axis) for axis in (0, 1))
-        of_row = functools.partial(self.of_row, vector, lane)
+        thread, of_row = vector * self.tile[1] + lane, functools.partial(self.of_row, vector, lane)
+        # If threads were in another order, there would be no growth.
+        in_order = of_row(0, thread.astype(jnp.float64)).astype(jnp.int32) == lane
+        growth = [jnp.where(in_order, 0.0, jnp.nan)] * 2
         lane = pl.program_id(0) * self.tile[1] + lane
-        types = (each for each, size in zip(self.types, self.sizes, strict=True) for _ in range(size))
+        types = (each for each, size in zip(self.types, self.sizes, strict=False) for _ in range(size))
         numbers = [_from_float(given[0][row, lane], each) for row, each in enumerate(types)]
-        first = sum(self.sizes[: self.fixed])
-        constant, numbers = self.arrays(numbers[:first], slice(self.fixed)), numbers[first:]
-        slots = [number * self.tile[0] + vector for number in range(self.in_thread)]
-        columns = [[given[1][slot * self.dimension + entry, lane] for entry in range(self.dimension)] for slot in slots]
+        fixed = sum(self.sizes[: self.fixed])
+        rows = [vector * self.dimension + entry for entry in range(self.dimension)]
+        column = [given[1][row, lane] for row in rows]
 
         def one(_: Any, carry: Any) -> Any:
-            numbers, columns = carry
+            changing, column = carry
             scalars = Scalars(self.tile)
-            tangent = [array_of(column, self.column) for column in columns]
-            inputs = [*constant, *self.arrays(numbers, slice(self.fixed, None)), *tangent]
+            inputs = self.arrays([*numbers[:fixed], *changing, *column])
             found = scalars.evaluate(self.jaxpr, self.constants, inputs)
-            found = [[scalars.variable(entry) for entry in array.ravel()] for array in found]
-            places = found[len(found) - counted :]
-            for (index,), count in zip(places, counts, strict=True):
+            found = [scalars.variable(entry) for array in found for entry in array.ravel()]
+            for index, count in zip(found[len(found) - counted :], counts, strict=True):
                 self.count(count, jnp.where(vector == 0, index, count.shape[0] - 1), lane)
-            kept = len(self.sizes) - self.fixed
-            return list(itertools.chain(*found[:kept])), found[kept : len(found) - counted]
+            return found[: len(changing)], found[len(changing) : len(found) - counted]
 
         def turn(_: Any, carry: Any) -> Any:
             inner, growth = carry
-            numbers, columns = one(0, inner) if self.every == 1 else lax.fori_loop(0, self.every, one, inner)
-            if columns:
-                columns, new = _orthonormal(columns, vector, self.vectors, of_row)
-                growth = [
-                    [total + more for total, more in zip(*both, strict=True)] for both in zip(growth, new, strict=True)
-                ]
-            return (numbers, columns), growth
+            changing, column = one(0, inner) if self.every == 1 else lax.fori_loop(0, self.every, one, inner)
+            if self.vectors:
+                column, *new = _orthonormal(column, vector, self.vectors, of_row)
+                growth = [total + more for total, more in zip(growth, new, strict=True)]
+            return (changing, column), growth
 
-        zeros = [[lax.full(self.tile, 0.0, jnp.float64)] * self.in_thread] * 2
-        (numbers, columns), growth = lax.fori_loop(np.int32(0), turns[0], turn, ((numbers, columns), zeros))
-        for row, number in enumerate(numbers):
+        (changing, column), growth = lax.fori_loop(np.int32(0), turns[0], turn, ((numbers[fixed:], column), growth))
+        for row, number in enumerate(changing):
             made[0][row, lane] = _to_float(number)
-        for slot, column, *sums in zip(slots, columns, *growth, strict=True):
-            for entry, number in enumerate(column):
-                made[1][slot * self.dimension + entry, lane] = number
-            for half, number in enumerate(sums):
-                made[2][half * self.slots + slot, lane] = number
+        for row, number in zip(rows, column, strict=True):
+            made[1][row, lane] = number
+        for half, number in enumerate(growth if self.vectors else []):
+            made[2][half * self.tile[0] + vector, lane] = number
 
-    def arrays(self, numbers: Iterable[Any], leaves: slice) -> list[np.ndarray]:
-        """Numbers in the shapes of some of the leaves."""
-        rest, some = iter(numbers), zip(self.shapes[leaves], self.sizes[leaves], strict=True)
-        return [array_of(list(itertools.islice(rest, size)), shape) for shape, size in some]
+    def arrays(self, numbers: Iterable[Any]) -> list[np.ndarray]:
+        """Numbers in the shapes of the leaves."""
+        rest = iter(numbers)
+        return [array_of(list(itertools.islice(rest, int(np.prod(shape)))), shape) for shape in self.shapes]
 
     def count(self, counts: Any, index: Any, lane: Any) -> None:
         """Adds 1 in the bin of every lane; the last bin is not read."""
         from jax.experimental.pallas import triton
 
         mask = None if self.interpret else index < counts.shape[0] - 1
-        triton.atomic_add(counts, (index, lane), lax.full(self.tile, 1, jnp.int32), mask=mask)
+        triton.atomic_add(counts, (index, lane), lax.full(self.tile, 1.0, jnp.float64), mask=mask)
 
     def of_row(self, vector: Any, lane: Any, row: Any, number: Any) -> Any:
         """What the thread in a row has, for all threads of a lane."""
+        if self.tile[0] == 1:
+            return number
         if self.interpret:
             return jnp.broadcast_to(jnp.sum(jnp.where(vector == row, number, 0.0), 0, keepdims=True), self.tile)
         from jax.experimental.pallas import triton
@@ -239,33 +238,26 @@ class _Body:
         return triton.elementwise_inline_asm(EXCHANGE, result_shape_dtypes=[result], **given)[0]
 
 
-def _orthonormal(columns: list[Any], vector: Any, count: int, of_row: Callable[..., Any]) -> tuple[list[Any], Any]:
-    """What `tangents.orthonormalise` finds, of vectors [number in the thread][coordinate]: vectors, and two sums of each.
+def _orthonormal(column: list[Any], vector: Any, count: int, of_row: Callable[..., Any]) -> tuple[list[Any], Any, Any]:
+    """What `tangents.orthonormalise` finds: the tangent vector of each thread, [coordinate], and two numbers of it.
 
-    `of_row(row, number)` is the number that the thread in a row has.
+    `of_row(row, number)` is the number that the thread in a row has, and `vector` the row of each thread.
     """
-    before, lengths = [_length(column) for column in columns], []
-    for number in range(len(columns)):
+    before = _length(column)
 
-        def without(row: Any, carry: Any, number: int = number) -> Any:
-            columns, length = carry
-            here = vector == row
-            unit = [of_row(row, x) for x in columns[number]] if vector.shape[0] > 1 else columns[number]
-            size = _length(unit)
-            inverse = jnp.where(size > 0, 1 / size, 0.0)
-            unit, changed = [x * inverse for x in unit], list(columns)
-            for other in range(number, len(columns)):
-                share = functools.reduce(lax.add, (x * y for x, y in zip(unit, columns[other], strict=True)))
-                share = share if other > number else jnp.where(vector > row, share, 0.0)
-                changed[other] = [y - x * share for x, y in zip(unit, columns[other], strict=True)]
-            changed[number] = [jnp.where(here, x, y) for x, y in zip(unit, changed[number], strict=True)]
-            return changed, jnp.where(here, size, length)
+    def without(row: Any, carry: Any) -> Any:
+        column, length = carry
+        unit = [of_row(row, x) for x in column]
+        size = _length(unit)
+        inverse = jnp.where(size > 0, 1 / size, 0.0)
+        unit = [x * inverse for x in unit]
+        share = functools.reduce(lax.add, (x * y for x, y in zip(unit, column, strict=True)))
+        share = jnp.where(vector > row, share, 0.0)
+        column = [jnp.where(vector == row, x, y - x * share) for x, y in zip(unit, column, strict=True)]
+        return column, jnp.where(vector == row, size, length)
 
-        rows = min(vector.shape[0], count - number * vector.shape[0])
-        columns, length = lax.fori_loop(np.int32(0), np.int32(rows), without, (columns, jnp.zeros(vector.shape)))
-        lengths.append(length)
-    lost = [jnp.where(length <= LOST * old, 1.0, 0.0) for length, old in zip(lengths, before, strict=True)]
-    return columns, ([jnp.log(jnp.where(length > 0, length, 1.0)) for length in lengths], lost)
+    column, length = lax.fori_loop(np.int32(0), np.int32(count), without, (column, jnp.zeros_like(before)))
+    return column, jnp.log(jnp.where(length > 0, length, 1.0)), jnp.where(length <= LOST * before, 1.0, 0.0)
 
 
 def _length(column: Iterable[Any]) -> Any:
