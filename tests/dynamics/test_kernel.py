@@ -14,6 +14,7 @@ from thermoformer.dynamics import (
     kernel,
     lyapunov_spectrum,
     orbit_diagram,
+    orbit_statistics,
     regime,
 )
 from thermoformer.dynamics.engine import Density, Plan, Returns, Tally, _begin, survey
@@ -21,6 +22,7 @@ from thermoformer.dynamics.scalars import Scalars, UnsupportedError, array_of
 from thermoformer.dynamics.tangents import exponents_of
 
 LANES = 5
+logistic = DiscreteMap(lambda x, r: r * x * (1 - x), {"r": 3.5})
 henon = DiscreteMap(lambda x, a: jnp.array([1 - a * x[0] ** 2 + x[1], 0.3 * x[0]]), {"a": 1.4}, ("x", "y"))
 
 
@@ -111,11 +113,9 @@ def test_vector_maps(use):
 
 
 def test_mean_field(use):
-    """Two heads and three tokens, from the second slot of the window on."""
-    features = Features.random(32, 2, heads=2, key=3)
-    model = MeanField(features, 1.0, 20.0, 0.1, context=3)
-    recorders = (Tally(), Density.of(model, 0, 8, (-1.0, 1.0)))
-    plan = Plan(4, 12, exponents_of(6, 2, 2), recorders, Returns.of(12, 1e-9), blocks=2)
+    """Three tokens, from the second slot of the window on."""
+    model = MeanField(Features.random(32, 2, key=3), 1.0, 20.0, 0.1, context=3)
+    plan = Plan(4, 12, exponents_of(6, 2, 2), blocks=2)
     _, finals = compared(use, model, model.window(), plan, {"beta": np.linspace(1.0, 1.4, LANES)})
     for one, other in zip(*finals, strict=True):
         np.testing.assert_allclose(other.A, one.A, atol=1e-12)
@@ -123,12 +123,13 @@ def test_mean_field(use):
 
 
 def test_the_result_says_which_was_used(use):
-    given = {"steps": 20, "transient": 0, "k": 1, "longest_period": 0, "limits": (-1.0, 1.0)}
+    given = {"steps": 20, "transient": 0, "longest_period": 0, "limits": (0.0, 1.0)}
     for mode, name in (("off", "steps"), ("interpret", "kernel")):
         use(mode)
-        assert orbit_diagram(henon, [0.1, 0.1], "a", [0.5, 0.9], **given).attrs["engine"] == name
-        assert lyapunov_spectrum(henon, [0.1, 0.1], steps=20, transient=0).engine == name
-        assert regime(henon, [0.1, 0.1], steps=20, transient=0, longest_period=4).engine == name
+        assert orbit_diagram(logistic, 0.3, "r", [3.2, 3.5], k=0, **given).attrs["engine"] == name
+        assert lyapunov_spectrum(logistic, 0.3, steps=20, transient=0).engine == name
+        assert regime(logistic, 0.3, steps=20, transient=0, longest_period=4).engine == name
+        assert orbit_statistics(logistic, 0.3, steps=20).attrs["engine"] == name
 
 
 def test_steps_where_there_can_be_no_kernel(use):
@@ -146,14 +147,14 @@ def test_steps_where_there_can_be_no_kernel(use):
 @pytest.mark.parametrize("vectors", [0, 2])
 def test_lowered_for_cuda(vectors):
     """No operation is left that Triton has not; XLA compiles the rest where there is a GPU."""
-    model = MeanField(Features.paper(), 1.27, 220.0, 0.02)
+    model = MeanField(Features.random(32, 2, heads=2, key=3), 1.0, 20.0, 0.1, context=3)
     window = model.window()
-    lanes, state = model.in_lanes([window] * LANES)[0].for_kernel(model.in_lanes([window] * LANES)[1])
+    lanes, state = model.in_lanes([window] * LANES)
+    lanes, state = lanes.for_kernel(state)
     made = kernel.Kernel.of(model, window, lanes, LANES, "compiled")
-    recorders = (
-        (Tally(), Density.of(model, 0, 8, (-1.0, 1.0))) if vectors else (Returns(0, 1e-9, np.arange(LANES) + 1, 9),)
-    )
-    *sums, columns = _begin(lanes, state, (*recorders, exponents_of(12, vectors) if vectors else None))
+    seeking = Returns(0, np.float64(1e-9), np.arange(LANES) + 1, np.int64(9))
+    recorders = (Tally(), Density.of(model, 0, 8, (-1.0, 1.0))) if vectors else (seeking,)
+    *sums, columns = _begin(lanes, state, (*recorders, exponents_of(6, vectors) if vectors else None))
     growth = (np.zeros((vectors, LANES)),) * 2 if vectors else None
     varying = [leaf for leaf, known in zip(jax.tree.leaves(lanes), made.known, strict=True) if known is None]
     assert len(varying) == 3  # β, γ and ε

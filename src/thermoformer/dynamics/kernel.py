@@ -77,10 +77,14 @@ class Kernel:
         varying = [leaf for leaf, known in leaves if known is None]
         return _launch(self, every, varying, recorders, carry, np.int32(turns))
 
+    def lanes(self, varying: Sequence[Any]) -> Lanes:
+        """The lanes with these arrays."""
+        rest = iter(varying)
+        return jax.tree.unflatten(self.structure, [next(rest) if one is None else one.array for one in self.known])
+
     def step(self, varying: Sequence[Any], recorders: Any, state: Any, sums: Any, column: Any) -> Any:
         """A step of the lanes: the state, sums and a tangent vector after it, and the bins that are counted."""
-        rest = iter(varying)
-        lanes = jax.tree.unflatten(self.structure, [next(rest) if one is None else one.array for one in self.known])
+        lanes = self.lanes(varying)
         after, column = lanes.step(state), None if column is None else lanes.tangent(state, column)
         pairs = list(zip(recorders, sums, strict=True))
         sums = [part if recorder.bins else recorder.update(part, lanes, state, after) for recorder, part in pairs]
@@ -122,7 +126,9 @@ def _launch(kernel: Kernel, every: int, varying: Any, recorders: Any, carry: Any
         tables.append(filled.reshape(-1, lanes))
     tables = [jnp.pad(table, ((0, 0), (0, extra)), mode="edge") for table in tables]
     counts = [jnp.pad(array.astype(jnp.float64), ((0, 1), (0, extra))) for array in counts]
-    rows = [sum(body.sizes[body.fixed :])] + ([len(tables[1]), 2 * body.tile[0]] if body.vectors else [])
+    rows = [sum(body.sizes[body.fixed + leaf] for leaf in body.stored)] + (
+        [len(tables[1]), 2 * body.tile[0]] if body.vectors else []
+    )
     out = [jax.ShapeDtypeStruct((number, lanes + extra), jnp.float64) for number in rows]
     found = pl.pallas_call(
         body,
@@ -134,7 +140,11 @@ def _launch(kernel: Kernel, every: int, varying: Any, recorders: Any, carry: Any
         name="orbits",
     )(turns[None], *tables, *counts)
     found = [array[..., :lanes] for array in found]
-    state, small = jax.tree.unflatten(structure, _arrays(found[0], kept))
+    for leaf, array in zip(body.stored, _arrays(found[0], [kept[leaf] for leaf in body.stored]), strict=True):
+        kept[leaf] = array
+    state, small = jax.tree.unflatten(structure, kept)
+    copies = kernel.lanes(varying)
+    state = copies.whole(copies.core(state))
     counts = iter(jax.tree.unflatten(counted, [array[:-1].astype(jnp.int32) for array in found[len(out) :]]))
     sums = tuple(next(counts) if recorder.bins else part for recorder, part in zip(recorders, small, strict=True))
     if columns is None:
@@ -168,6 +178,13 @@ class _Body:
         self.shapes, self.types = [leaf.shape for leaf in leaves], [leaf.dtype for leaf in leaves]
         self.sizes = [int(np.prod(shape)) for shape in self.shapes]
         self.dimension = self.sizes.pop() if column else 0
+        # Leaves that change and do not follow from others. Every load and store costs Triton time when it compiles.
+        state, structure = jax.tree.flatten(state)
+        numbers = jax.tree.unflatten(structure, range(len(state)))
+        core = jax.tree.leaves(kernel.lanes(jax.tree.leaves(varying)).core(numbers))
+        before, after = self.jaxpr.invars[self.fixed :], self.jaxpr.outvars[: len(self.sizes) - self.fixed]
+        changing = [leaf for leaf, each in enumerate(after) if each is not before[leaf]]
+        self.stored = [leaf for leaf in changing if leaf in core or leaf >= len(state)]
 
     def __call__(self, turns: Any, *refs: Any) -> None:
         from jax.experimental import pallas as pl
@@ -206,7 +223,9 @@ class _Body:
             return (changing, column), growth
 
         (changing, column), growth = lax.fori_loop(np.int32(0), turns[0], turn, ((numbers[fixed:], column), growth))
-        for row, number in enumerate(changing):
+        ends = np.cumsum([0, *self.sizes[self.fixed :]])
+        stored = itertools.chain(*(changing[ends[leaf] : ends[leaf + 1]] for leaf in self.stored))
+        for row, number in enumerate(stored):
             made[0][row, lane] = _to_float(number)
         for row, number in zip(rows, column, strict=True):
             made[1][row, lane] = number

@@ -105,6 +105,14 @@ class Lanes(eqx.Module, Generic[State]):
         """The lanes and their state in the form that takes a single thread the fewest operations."""
         return self, state
 
+    def core(self, state: Any) -> Any:
+        """The arrays of a state from which the others follow."""
+        return state
+
+    def whole(self, core: Any) -> Any:
+        """The state with this core."""
+        return core
+
     def coordinates(self, state: State) -> Float[Array, "coordinate lane"]:
         """Where a state is, in an order that does not depend on the step."""
         return state  # type: ignore[return-value]

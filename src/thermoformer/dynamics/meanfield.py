@@ -445,9 +445,19 @@ class _OrderedLanes(_WindowLanes):
 
     def start(self, window: Float[Array, "slot feature lane"]) -> Any:
         """The state of full windows, oldest token first."""
-        begun = super().start(window)
-        overlaps = begun.overlaps | {"q": begun.overlaps["q"][-1:]}
-        return _OrderedState(window, jax.vmap(self._responses)(window), overlaps, begun.slot)
+        return self.whole((window, jnp.zeros((), jnp.int64)))
+
+    def core(self, state: Any) -> Any:
+        return state.attention, state.slot
+
+    @eqx.filter_jit
+    def whole(self, core: Any) -> Any:
+        attention, slot = core
+        responses, places = jax.vmap(self._responses)(attention), lax.rem(slot + jnp.arange(self.context), self.context)
+        overlaps = {
+            role: jax.vmap(partial(self._overlaps, role))(responses, self.biases[role][places]) for role in ROLES[1:]
+        }
+        return _OrderedState(attention, responses, overlaps | {"q": overlaps["q"][-1:]}, slot)
 
     def step(self, state: Any) -> Any:
         attention = self._attend(state)[0]
