@@ -1,4 +1,4 @@
-"""The GPU kernel, which JAX interprets here: the same numbers as step by step, and steps where there can be no kernel."""
+"""The GPU kernel, which JAX interprets here: the numbers of the engine, and its steps where there can be no kernel."""
 
 from __future__ import annotations
 

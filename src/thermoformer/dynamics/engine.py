@@ -295,8 +295,8 @@ def survey(
     """Runs a plan at every point, with one settled state per point or one for all, and parameters [point] by name.
 
     The result has the numbers of the recorders, exponents and returns by name, [point, ...]; `finite`, whether the
-    orbit stayed within bounds, [point]; `engine`, "kernel" or "steps", [point]; and `finals`, a list with the state after
-    the last counted step of every point.
+    orbit stayed within bounds, [point]; `engine`, "kernel" or "steps", [point]; and `finals`, with the state after the
+    last counted step of every point.
     """
     parameters = parameters or {}
     points = max([len(states), *(len(values) for values in parameters.values())])

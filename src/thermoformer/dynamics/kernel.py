@@ -1,7 +1,7 @@
 """The loop of the engine as one GPU kernel: a thread takes all steps of a lane, and no step waits for a launch.
 
-A map is traced for one lane, and written out number by number (`Scalars`). A thread has one lane, and with exponents one
-tangent vector of a lane. The kernel computes what `engine.run` computes, for any map and recorders that can be written
+A map is traced for one lane, and written out number by number (`Scalars`). A thread has one lane, and with exponents
+one tangent vector of it. The kernel computes what `engine.run` computes, for any map and recorders that can be written
 out. It is made with Pallas and Triton for CUDA. Everything else, and everything if the environment variable
 `THERMOFORMER_KERNEL` is `off`, runs step by step.
 """
@@ -117,8 +117,8 @@ def _launch(kernel: Kernel, every: int, varying: Any, recorders: Any, carry: Any
     kept, structure = jax.tree.flatten((state, [() if recorder.bins else part for recorder, part in pairs]))
     fixed, lanes = jax.tree.leaves((varying, recorders)), next(array.shape[-1] for array in kept if array.ndim)
     body = _Body(kernel, every, varying, recorders, state, sums, columns)
-    # Lanes are filled up with copies of the last one, vectors with zeros. The last bin is for what is not counted. Counts
-    # are floats in the kernel: Pallas takes every atomic sum for one of floats.
+    # Lanes are filled up with copies of the last one, vectors with zeros. The last bin is for what is not counted.
+    # Counts are floats in the kernel, because some versions of Pallas take every atomic sum for one of floats.
     extra = -lanes % body.tile[1]
     tables = [_table([*fixed, *kept], lanes)]
     if columns is not None:
@@ -170,7 +170,7 @@ class _Body:
         self.tile = (rows, WARP // rows)
         sums = [() if recorder.bins else part for recorder, part in zip(recorders, sums, strict=True)]
         one = jax.tree.map(_of_one_lane, (varying, recorders, state, sums))
-        column = _of_one_lane(columns[0]) if self.vectors else None
+        column = None if columns is None else _of_one_lane(columns[0])
         closed = jax.make_jaxpr(kernel.step)(*one, column)
         self.jaxpr, self.constants = closed.jaxpr, [np.asarray(constant) for constant in closed.consts]
         # The leaves of `one`, of which those of the lanes and recorders stay as they are, and the tangent vector.

@@ -441,7 +441,7 @@ class _OrderedState(eqx.Module):
 
 
 class _OrderedLanes(_WindowLanes):
-    """The mean-field map for a kernel: no index depends on the step but that of the position, and no tanh is repeated."""
+    """The mean-field map for a kernel: only the index of a position depends on the step, and no tanh is repeated."""
 
     def start(self, window: Float[Array, "slot feature lane"]) -> Any:
         """The state of full windows, oldest token first."""
@@ -464,8 +464,9 @@ class _OrderedLanes(_WindowLanes):
         responses = self._responses(attention)
         here = {role: lax.dynamic_index_in_dim(bias, state.slot, 0, False) for role, bias in self.biases.items()}
         new = {role: self._overlaps(role, responses, here[role]) for role in ROLES[1:]}
-        tokens = _moved_on((state.attention, state.responses, state.overlaps), (attention, responses, new))
-        return _OrderedState(*tokens, jnp.where(state.slot + 1 == self.context, 0, state.slot + 1))
+        slot = jnp.where(state.slot + 1 == self.context, 0, state.slot + 1)
+        responses = _moved_on(state.responses, responses)
+        return _OrderedState(_moved_on(state.attention, attention), responses, _moved_on(state.overlaps, new), slot)
 
     def tangent(self, state: Any, column: Any) -> Any:
         """The derivative of A' through the class means of all tokens and the softmax."""

@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-# A step with more operations on single numbers than this takes long to compile.
-MOST_OPERATIONS = 6000
+# The time that Triton takes to compile a step grows faster than the number of operations. A mean field with context 8, two
+# heads of three features and 24 exponents has about 1400.
+MOST_OPERATIONS = 2000
 
 _ELEMENTWISE = frozenset(
     "abs acos acosh add add_any and asin asinh atan atan2 atanh cbrt ceil clamp convert_element_type cos cosh div eq "
-    "erf_inv exp exp2 expm1 floor ge gt integer_pow is_finite le log log1p logistic lt max min mul ne neg nextafter not "
-    "or pow rem rsqrt select_n sign sin sinh sqrt square sub tan tanh xor".split()
+    "erf_inv exp exp2 expm1 floor ge gt integer_pow is_finite le log log1p logistic lt max min mul ne neg nextafter "
+    "not or pow rem rsqrt select_n sign sin sinh sqrt square sub tan tanh xor".split()
 )
 # Primitives that call a function, and the parameter that holds it.
 _CALLS = dict.fromkeys(("jit", "pjit", "remat2", "checkpoint"), "jaxpr")
@@ -112,7 +113,7 @@ class Scalars:
 
     def variable(self, number: Any) -> Any:
         """A number as a variable."""
-        return number if isinstance(number, jax.core.Tracer) else lax.full(self.shape, number)
+        return number if isinstance(number, jax.Array) else lax.full(self.shape, number)
 
     def joined(self, primitive: Any, rows: Any) -> np.ndarray:
         """Rows joined by an operation, one after another."""
@@ -140,7 +141,9 @@ class Scalars:
 
         def at(value: int) -> np.ndarray:
             first = [value if axis in unknown else int(start) for axis, start in enumerate(starts)]
-            where = tuple(slice(low, low + size) for low, size in zip(np.clip(first, 0, most), sizes or new[0].shape))
+            where = tuple(
+                slice(low, low + size) for low, size in zip(np.clip(first, 0, most), sizes or new[0].shape, strict=True)
+            )
             if sizes:
                 return array[where]
             changed = array.astype(object)
@@ -165,9 +168,7 @@ def array_of(entries: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _identity(number: Any) -> Any:
-    return (
-        id(number) if isinstance(number, jax.core.Tracer) else (np.asarray(number).dtype, np.asarray(number).tobytes())
-    )
+    return id(number) if isinstance(number, jax.Array) else (np.asarray(number).dtype, np.asarray(number).tobytes())
 
 
 def _extreme(comparison: Callable[..., Any]) -> Callable[..., Any]:
