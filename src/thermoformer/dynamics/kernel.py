@@ -126,9 +126,8 @@ def _launch(kernel: Kernel, every: int, varying: Any, recorders: Any, carry: Any
         tables.append(filled.reshape(-1, lanes))
     tables = [jnp.pad(table, ((0, 0), (0, extra)), mode="edge") for table in tables]
     counts = [jnp.pad(array.astype(jnp.float64), ((0, 1), (0, extra))) for array in counts]
-    rows = [sum(body.sizes[body.fixed + leaf] for leaf in body.stored)] + (
-        [len(tables[1]), 2 * body.tile[0]] if body.vectors else []
-    )
+    rows = [sum(body.sizes[body.fixed + leaf] for leaf in body.stored)]
+    rows += [len(tables[1]), 2 * body.tile[0]] if body.vectors else []
     out = [jax.ShapeDtypeStruct((number, lanes + extra), jnp.float64) for number in rows]
     found = pl.pallas_call(
         body,

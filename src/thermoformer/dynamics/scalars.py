@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-# The time that Triton takes to compile a step grows faster than the number of operations. A mean field with context 8, two
-# heads of three features and 24 exponents has about 1400.
+# Triton's time to compile a step grows faster than its operations. A mean field with context 8, two heads of three
+# features and 24 exponents has about 1400.
 MOST_OPERATIONS = 2000
 
 _ELEMENTWISE = frozenset(
