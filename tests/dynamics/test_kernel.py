@@ -112,6 +112,18 @@ def test_vector_maps(use):
     assert (found["density"].sum(axis=1) <= 44).all() and found["section_density"].sum() > 0
 
 
+def test_chaos_is_that_of_the_tent_map(use):
+    """r = 4 is conjugate to the tent map: the exponent is ln 2, the density 1 / (π √(x (1 − x)))."""
+    use("interpret")
+    plan = Plan(100, 40_000, exponents_of(1), (Tally(), Density.of(logistic, 0, 8, (0.0, 1.0))))
+    found = survey(logistic, [np.array([0.3])], plan, {"r": np.array([4.0])})
+    assert found["engine"].tolist() == ["kernel"]
+    assert found["exponents"][0, 0] == pytest.approx(np.log(2), abs=5 * found["errors"][0, 0] + 1e-4)
+    exact = np.diff(2 / np.pi * np.arcsin(np.sqrt(np.linspace(0, 1, 9))))
+    np.testing.assert_allclose(found["density"][0] / 40_000, exact, atol=0.01)
+    assert found["density"].sum() == 40_000
+
+
 def test_mean_field(use):
     """Three tokens, from the second slot of the window on."""
     model = MeanField(Features.random(32, 2, key=3), 1.0, 20.0, 0.1, context=3)
