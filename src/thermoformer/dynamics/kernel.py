@@ -124,9 +124,9 @@ def _launch(kernel: Kernel, every: int, varying: Any, recorders: Any, carry: Any
     if columns is not None:
         filled = jnp.pad(columns.reshape(len(columns), -1), ((0, body.tile[0] - len(columns)), (0, 0)))
         tables.append(filled.reshape(-1, lanes))
-    tables = [jnp.pad(table, ((0, 0), (0, extra)), mode="edge") for table in tables]
+    tables = [jnp.pad(table, ((0, -len(table) % body.tile[0]), (0, extra)), mode="edge") for table in tables]
     counts = [jnp.pad(array.astype(jnp.float64), ((0, 1), (0, extra))) for array in counts]
-    rows = [sum(body.sizes[body.fixed + leaf] for leaf in body.stored)]
+    rows = [-(-sum(body.sizes[body.fixed + leaf] for leaf in body.stored) // body.tile[0]) * body.tile[0]]
     rows += [len(tables[1]), 2 * body.tile[0]] if body.vectors else []
     out = [jax.ShapeDtypeStruct((number, lanes + extra), jnp.float64) for number in rows]
     found = pl.pallas_call(
@@ -177,7 +177,7 @@ class _Body:
         self.shapes, self.types = [leaf.shape for leaf in leaves], [leaf.dtype for leaf in leaves]
         self.sizes = [int(np.prod(shape)) for shape in self.shapes]
         self.dimension = self.sizes.pop() if column else 0
-        # Leaves that change and do not follow from others. Every load and store costs Triton time when it compiles.
+        # Only leaves that change and do not follow from others are stored.
         state, structure = jax.tree.flatten(state)
         numbers = jax.tree.unflatten(structure, range(len(state)))
         core = jax.tree.leaves(kernel.lanes(jax.tree.leaves(varying)).core(numbers))
@@ -193,12 +193,15 @@ class _Body:
         given, made, counts = refs[:tables], refs[tables + counted : len(refs) - counted], refs[len(refs) - counted :]
         vector, lane = (lax.broadcasted_iota(jnp.int32, self.tile, axis) for axis in (0, 1))
         thread, of_row = vector * self.tile[1] + lane, functools.partial(self.of_row, vector, lane)
-        # If threads were in another order, there would be no growth.
+        # Were threads in another order, growth would be nan, and `engine` would use no kernel.
         in_order = of_row(0, thread.astype(jnp.float64)).astype(jnp.int32) == lane
         growth = [jnp.where(in_order, 0.0, jnp.nan)] * 2
         lane = pl.program_id(0) * self.tile[1] + lane
         types = (each for each, size in zip(self.types, self.sizes, strict=False) for _ in range(size))
-        numbers = [_from_float(given[0][row, lane], each) for row, each in enumerate(types)]
+        # The threads of a lane share the rows of its tables: Triton compiles memory accesses slowly, exchanges quickly.
+        shares = [given[0][row + vector, lane] for row in range(0, given[0].shape[0], self.tile[0])]
+        loaded = (of_row(row % self.tile[0], shares[row // self.tile[0]]) for row in range(sum(self.sizes)))
+        numbers = [_from_float(number, each) for number, each in zip(loaded, types, strict=True)]
         fixed = sum(self.sizes[: self.fixed])
         rows = [vector * self.dimension + entry for entry in range(self.dimension)]
         column = [given[1][row, lane] for row in rows]
@@ -223,9 +226,12 @@ class _Body:
 
         (changing, column), growth = lax.fori_loop(np.int32(0), turns[0], turn, ((numbers[fixed:], column), growth))
         ends = np.cumsum([0, *self.sizes[self.fixed :]])
-        stored = itertools.chain(*(changing[ends[leaf] : ends[leaf + 1]] for leaf in self.stored))
-        for row, number in enumerate(stored):
-            made[0][row, lane] = _to_float(number)
+        stored = [_to_float(number) for leaf in self.stored for number in changing[ends[leaf] : ends[leaf + 1]]]
+        for row in range(0, len(stored), self.tile[0]):
+            share = stored[row]
+            for other, number in enumerate(stored[row : row + self.tile[0]]):
+                share = jnp.where(vector == other, number, share)
+            made[0][row + vector, lane] = share
         for row, number in zip(rows, column, strict=True):
             made[1][row, lane] = number
         for half, number in enumerate(growth if self.vectors else []):
@@ -248,7 +254,9 @@ class _Body:
         if self.tile[0] == 1:
             return number
         if self.interpret:
-            return jnp.broadcast_to(jnp.sum(jnp.where(vector == row, number, 0.0), 0, keepdims=True), self.tile)
+            bits = jnp.where(vector == row, lax.bitcast_convert_type(number, jnp.int64), 0)
+            found = jnp.broadcast_to(jnp.sum(bits, 0, keepdims=True), self.tile)
+            return lax.bitcast_convert_type(found, jnp.float64)
         from jax.experimental.pallas import triton
 
         result = jax.ShapeDtypeStruct(self.tile, jnp.float64)
