@@ -258,9 +258,9 @@ def engines() -> list[str]:
 
 def each_engine(what: str, work: int, function: Callable[[], xr.Dataset]) -> dict[str, xr.Dataset]:
     """Times a diagram of so many steps in all, with each engine twice: the first run compiles."""
-    found = {}
+    found, mode = {}, os.environ.get("THERMOFORMER_KERNEL", "on")
     for engine in engines():
-        os.environ["THERMOFORMER_KERNEL"] = "off" if engine == "steps" else "on"
+        os.environ["THERMOFORMER_KERNEL"] = "off" if engine == "steps" else mode
         times = []
         for _ in range(2):
             began = time.perf_counter()
@@ -268,7 +268,7 @@ def each_engine(what: str, work: int, function: Callable[[], xr.Dataset]) -> dic
             times.append(time.perf_counter() - began)
         print(f"{what}, {found[engine].engine}: {times[1]:.2f} s", end=" ")
         print(f"({times[0]:.1f} s the first time), {work / times[1]:.3g} steps/s", flush=True)
-    os.environ["THERMOFORMER_KERNEL"] = "on"
+    os.environ["THERMOFORMER_KERNEL"] = mode
     return found
 
 
