@@ -6,7 +6,8 @@ cached tokens, the analytic Jacobian in block form and Gram–Schmidt, one orbit
 features with two positional bits (context 4, 12 exponents), random segments with five (context 32, 96 exponents).
 
     python benchmarks/dynamics.py            # rates of all three
-    python benchmarks/dynamics.py --diagram  # a phase diagram and the paper's orbit diagrams at full size, timed
+    python benchmarks/dynamics.py --diagram  # a phase diagram and the paper's orbit diagrams at full size, timed, on a
+                                             # CUDA GPU both by one kernel and step by step, and how far the two agree
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ import argparse
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 
-from thermoformer.dynamics import Features, MeanField, Window, orbit, orbit_diagram, phase_diagram
+from thermoformer.dynamics import DiscreteMap, Features, MeanField, Window, orbit, orbit_diagram, phase_diagram
 from thermoformer.dynamics.engine import Plan, survey
+from thermoformer.dynamics.kernel import mode_on
+from thermoformer.dynamics.regimes import CHAOS
 from thermoformer.dynamics.tangents import exponents_of
 
 try:
@@ -245,23 +251,109 @@ def agreement() -> None:
     print(f"largest difference of 12 exponents over 2000 steps, compiled loop and thermoformer: {difference:.1e}")
 
 
+def engines() -> list[str]:
+    """How steps can be taken here."""
+    return ["steps"] if mode_on(jax.devices()[0]) == "off" else ["kernel", "steps"]
+
+
+def each_engine(what: str, work: int, function: Callable[[], xr.Dataset]) -> dict[str, xr.Dataset]:
+    """Times a diagram of so many steps in all, with each engine twice: the first run compiles."""
+    found, mode = {}, os.environ.get("THERMOFORMER_KERNEL", "on")
+    for engine in engines():
+        os.environ["THERMOFORMER_KERNEL"] = "off" if engine == "steps" else mode
+        times = []
+        for _ in range(2):
+            began = time.perf_counter()
+            found[engine] = function()
+            times.append(time.perf_counter() - began)
+        print(f"{what}, {found[engine].engine}: {times[1]:.2f} s", end=" ")
+        print(f"({times[0]:.1f} s the first time), {work / times[1]:.3g} steps/s", flush=True)
+    os.environ["THERMOFORMER_KERNEL"] = mode
+    return found
+
+
+def compared(found: dict[str, xr.Dataset]) -> None:
+    """How far the two engines agree: regimes, leading exponents within their errors, and densities by a χ² test."""
+    if len(found) < 2:
+        return
+    one, other = found["kernel"], found["steps"]
+    if "exponents" in one:
+        apart = np.abs(one.exponents - other.exponents)[..., 0]
+        errors = np.hypot(one.errors, other.errors)[..., 0] + 10 / one.steps
+        print(f"    leading exponents more than 4 errors apart: {int((apart > 4 * errors).sum())} of {apart.size}")
+    if "regime" in one:
+        # A point is at a boundary if one of its neighbours has another regime.
+        regimes, edge = other.regime.values, np.zeros(other.regime.shape, bool)
+        for axis in range(regimes.ndim):
+            for step in (-1, 1):
+                edge |= np.roll(regimes, step, axis) != regimes
+        differ = one.regime.values != regimes
+        print(f"    regimes that differ: {int(differ.sum())} of {differ.size},", end=" ")
+        print(f"{int((differ & ~edge).sum())} of them not at a boundary")
+    if "density" in one:
+        counts = one.density.values, other.density.values
+        print(f"    points counted: {counts[0].sum()} and {counts[1].sum()}; equal densities: ", end="")
+        print(f"{(counts[0] == counts[1]).all(-1).mean():.1%}", end="")
+        if "regime" in one:  # chaotic orbits are other samples of one density; their points are correlated
+            chaotic = (one.regime.values == CHAOS) & (other.regime.values == CHAOS)
+            one_share, other_share = (part[chaotic][:, ::10].astype(float) for part in counts)
+            total = one_share + other_share
+            squares = np.where(total > 0, (one_share - other_share) ** 2 / np.maximum(total, 1), 0.0).sum(1)
+            print(f"; χ² per bin of chaotic ones, median {np.median(squares / (total > 0).sum(1)):.2f}", end="")
+        print(flush=True)
+
+
 def diagram(values: int, transient: int, steps: int) -> None:
     model = MeanField(Features.paper(), beta=3.0, gamma=220.0, epsilon=0.02)
     start = orbit(model, model.token(), steps=1, transient=transient).final_state
     for low, high in ((0.0, 3.0), (1.24, 1.28)):
-        for k in (0, None):
+        for k, what in ((0, "density"), (None, "density and all exponents")):
             betas = np.linspace(low, high, values)
             given = {"steps": steps, "transient": transient, "k": k, "section": (1, 1e-3), "limits": (-1.0, 1.0)}
-            times = []
-            for _ in range(2):  # the first compiles
-                began = time.perf_counter()
-                found = orbit_diagram(model, start, "beta", betas, **given)
-                times.append(time.perf_counter() - began)
-            extra = "" if k == 0 else f", largest exponent {float(found.exponents.max()):.4f}"
-            what = "density" if k == 0 else "density and all exponents"
-            rate = values * (transient + steps) / times[1]
-            print(f"β {low:g}–{high:g}, {values} × {transient + steps} steps, {what}: {times[1]:.1f} s", end=" ")
-            print(f"({times[0]:.1f} s the first time), {rate:.3g} steps/s{extra}", flush=True)
+            what = f"β {low:g}–{high:g}, {values} × {transient + steps} steps, {what}"
+            work = values * (transient + steps)
+            compared(each_engine(what, work, lambda: orbit_diagram(model, start, "beta", betas, **given)))  # noqa: B023
+
+
+def kernels(lanes: int, steps: int) -> None:
+    """The first steps of the kernel against those of a CPU, and its steps per second with the mean field and others."""
+    model = MeanField(Features.paper(), beta=3.0, gamma=220.0, epsilon=0.02)
+    window, betas = model.window(), {"beta": np.linspace(0.0, 3.0, 1024)}
+    ends = [survey(model, [window], Plan(50, 0), betas, devices=jax.devices(name)[:1]) for name in (None, "cpu")]
+    difference = max(abs(one.A - other.A).max() for one, other in zip(*(end["finals"] for end in ends), strict=True))
+    print(
+        f"largest difference of 1024 windows after 50 steps, {ends[0]['engine'][0]} and CPU: {difference:.1e}",
+        flush=True,
+    )
+    maps: dict[str, tuple[Any, Any, str, tuple[float, float]]] = {
+        "mean field": (model, window, "beta", (0.0, 3.0)),
+        "logistic map": (DiscreteMap(lambda x, r: r * x * (1 - x), {"r": 4.0}), [0.3], "r", (3.0, 4.0)),
+        "Hénon map": (DiscreteMap(henon, {"a": 1.4}, ("x", "y")), [0.1, 0.1], "a", (1.0, 1.4)),
+        "standard map": (DiscreteMap(standard, {"K": 1.0}, ("p", "x")), [0.5, 0.7], "K", (0.0, 5.0)),
+    }
+    for name, (one, state, parameter, (low, high)) in maps.items():
+        points = {parameter: np.linspace(low, high, lanes)}
+        for what, plan in (
+            ("steps", Plan(steps, 0)),
+            ("all exponents", Plan(0, steps // 10, exponents_of(one.dimension))),
+        ):
+            spent = seconds(lambda: survey(one, [state], plan, points))  # noqa: B023
+            work = lanes * (plan.transient + plan.steps)
+            print(f"{name}, {lanes} lanes, {what}: {work / spent:.3g} steps/s", flush=True)
+    if numba is not None:
+        loop, betas = compiled_loop(), np.linspace(0.0, 3.0, 4001)
+        for what, count, light in (("without exponents", 0, 2000), ("all 12 exponents", 12, 200)):
+            rate = 4001 * light / seconds(lambda: loop(model, window, betas, light, count))  # noqa: B023
+            print(f"compiled loop, {numba.get_num_threads()} threads, {what}: {rate:.3g} steps/s", flush=True)
+
+
+def henon(x: jax.Array, a: jax.Array) -> jax.Array:
+    return jnp.array([1 - a * x[0] ** 2 + x[1], 0.3 * x[0]])
+
+
+def standard(x: jax.Array, K: jax.Array) -> jax.Array:
+    momentum = jnp.mod(x[0] + K * jnp.sin(x[1]), 2 * jnp.pi)
+    return jnp.array([momentum, jnp.mod(x[1] + momentum, 2 * jnp.pi)])
 
 
 def whole_spectrum(values: int, steps: int) -> None:
@@ -281,13 +373,9 @@ def phases(side: int, transient: int, steps: int) -> None:
     model = MeanField(Features.paper(), beta=3.0, gamma=220.0, epsilon=0.02)
     start = orbit(model, model.token(), steps=1, transient=10_003).final_state
     grid = {"beta": np.linspace(0.5, 3.0, side), "gamma": np.linspace(20.0, 420.0, side)}
-    times = []
-    for _ in range(2):
-        began = time.perf_counter()
-        phase_diagram(model, start, grid, steps=steps, transient=transient)
-        times.append(time.perf_counter() - began)
-    print(f"phase diagram, {side} × {side} points, {transient + steps} steps, 2 exponents: {times[1]:.1f} s", end=" ")
-    print(f"({times[0]:.1f} s the first time)", flush=True)
+    what = f"phase diagram, {side} × {side} points, {transient + steps} steps, 2 exponents"
+    work = side**2 * (transient + steps)
+    compared(each_engine(what, work, lambda: phase_diagram(model, start, grid, steps=steps, transient=transient)))
 
 
 def main() -> None:
@@ -304,6 +392,8 @@ def main() -> None:
         phases(200, 20_000, 4_000)
         diagram(options.values, options.transient, options.steps)
         whole_spectrum(options.values, 60)
+        if "kernel" in engines():
+            kernels(65_536, options.steps)
         return
     agreement()
     rates(options.lanes, options.scale)

@@ -60,7 +60,8 @@ def orbit_diagram(
 
     Returns:
         A Dataset along the parameter: `density` (and `section_density`) [.., value_of_observable], `exponents`,
-        `errors`, `lost`, `regime` (numbers of `REGIMES`), `period`, `average`, `deviation`, `lowest`, `highest`.
+        `errors`, `lost`, `regime` (numbers of `REGIMES`), `period`, `average`, `deviation`, `lowest`, `highest`. The
+        attribute `engine` is "kernel" if one GPU kernel took the steps, else "steps".
 
     Example:
         >>> found = orbit_diagram(lambda x, r: r * x * (1 - x), 0.3, "r", [3.2, 3.5, 4.0], steps=500, transient=500)
@@ -303,6 +304,7 @@ def _dataset(
             array = values[name].reshape(*sizes.values(), *values[name].shape[1:])
             variables[name] = ([*sizes, axis][: array.ndim], array, {"long_name": words})
     kept = {f"model_{name}": value for name, value in model.parameters.items() if name not in coordinates}
+    kept["engine"] = str(found["engine"][0])
     dataset = xr.Dataset(variables, where, {"steps": plan.steps, "transient": plan.transient, **kept})
     if "regime" in dataset:
         meanings = " ".join(name.replace(" ", "_") for name in REGIMES)

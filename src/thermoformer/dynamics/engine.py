@@ -8,12 +8,13 @@ see. A new statistic is one more `Recorder`.
 from __future__ import annotations
 
 import abc
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import equinox as eqx
@@ -26,7 +27,9 @@ from jaxtyping import Array
 
 from .. import _validation as check
 from .._validation import fail, numbers, numpy_for, traced
+from .kernel import Kernel, mode_on
 from .maps import Lanes, Map, as_one_program
+from .scalars import UnsupportedError
 from .tangents import UNROLLED, Exponents, orthonormalise
 
 # Bytes of one batch, tangent vectors and densities included: on a CPU what stays in a core's cache.
@@ -145,8 +148,8 @@ class Density(Recorder):
         names = ("density", "section_density")[: 1 if self.section is None else 2]
         return dict.fromkeys(names, jnp.zeros((self.bins, lanes.observe(state).shape[1]), jnp.int32))
 
-    def update(self, sums: Sums, lanes: Lanes, before: Any, after: Any) -> Sums:
-        """One more point of the orbit."""
+    def places(self, lanes: Lanes, before: Any) -> dict[str, Array]:
+        """The bins [lane] of one more point of the orbit; a point that is not counted has the number of bins."""
         values = lanes.observe(before)
         place = jnp.floor((values[self.shown] - self.low) / ((self.high - self.low) / self.bins))
         # Out of range is out of bounds, and dropped.
@@ -154,8 +157,12 @@ class Density(Recorder):
         found = {"density": index}
         if self.section is not None:
             found["section_density"] = jnp.where(jnp.abs(values[self.section]) < self.near, index, self.bins)
-        lane = jnp.arange(values.shape[1])
-        return {name: sums[name].at[index, lane].add(1, mode="drop") for name, index in found.items()}
+        return found
+
+    def update(self, sums: Sums, lanes: Lanes, before: Any, after: Any) -> Sums:
+        """One more point of the orbit."""
+        found = self.places(lanes, before)
+        return {name: sums[name].at[index, jnp.arange(len(index))].add(1, mode="drop") for name, index in found.items()}
 
     def result(self, sums: Sums, steps: int, early: Sums, early_steps: int) -> dict[str, np.ndarray]:
         """See the class."""
@@ -288,7 +295,8 @@ def survey(
     """Runs a plan at every point, with one settled state per point or one for all, and parameters [point] by name.
 
     The result has the numbers of the recorders, exponents and returns by name, [point, ...]; `finite`, whether the
-    orbit stayed within bounds, [point]; and `finals`, a list with the state after the last counted step of every point.
+    orbit stayed within bounds, [point]; `engine`, "kernel" or "steps", [point]; and `finals`, with the state after the
+    last counted step of every point.
     """
     parameters = parameters or {}
     points = max([len(states), *(len(values) for values in parameters.values())])
@@ -312,7 +320,8 @@ def survey(
         chosen = [states[number] for number in index] if len(states) > 1 else list(states) * size
         values = {name: np.broadcast_to(array, (points,))[index] for name, array in parameters.items()}
         found = _run_batch(model, chosen, values, plan, list(devices), clock)
-        return {name: value[: points - start] for name, value in found.items()}
+        some = {name: value[: points - start] for name, value in found.items() if name != "finals"}
+        return some | {"finals": _Finals([lambda: found["finals"]()[: points - start]])}
 
     if workers == 1:
         return joined([one_batch(start) for start in starts])
@@ -333,8 +342,25 @@ def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if len(parts) == 1:
         return parts[0]
     rows = {name: [part[name] for part in parts] for name in parts[0]}
-    finals = [state for some in rows.pop("finals") for state in some]
+    finals = _Finals([make for some in rows.pop("finals") for make in some.makers])
     return {name: np.concatenate(row) for name, row in rows.items()} | {"finals": finals}
+
+
+class _Finals(Sequence[Any]):
+    """States of batches, [point], each made by a function when one is asked for: diagrams ask for none."""
+
+    def __init__(self, makers: Sequence[Callable[[], list[Any]]]) -> None:
+        self.makers = makers
+
+    @cached_property
+    def states(self) -> list[Any]:
+        return [state for make in self.makers for state in make()]
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.states[number]
 
 
 def one_orbit(model: Map, state: Any, plan: Plan, progress: Report | None = None) -> dict[str, Any]:
@@ -400,8 +426,8 @@ def _run_batch(
         return jax.device_put(array, NamedSharding(mesh, PartitionSpec(*axes))) if len(devices) > 1 else array
 
     with jax.default_device(devices[0]):
-        lanes, state = model.in_lanes(states, parameters, place)
-        walk_on = partial(walk, lanes, listen=clock.listen)
+        lanes, state, kernel = _in_kernel(model, states, *model.in_lanes(states, parameters, place), plan, devices)
+        walk_on = partial(walk, lanes, listen=clock.listen, kernel=kernel)
         alignment = min(int(ALIGNMENT_SHARE * plan.steps), LONGEST_ALIGNMENT) // every if exponents else 0
         aligns_before = alignment * every <= plan.transient
         for steps in _shares(plan.transient - aligns_before * alignment * every, 1 if traced(state) else plan.pieces):
@@ -422,7 +448,30 @@ def _run_batch(
         sums, early, blocks, state = numbers((sums, early, blocks, state))
         steps, first = sum(turns) * every, sum(turns[: plan.blocks // 2]) * every
         values |= _results(recorders, exponents, sums, early, blocks, state, steps, first)
-        return values | {"finals": lanes.states(state)}
+        used = np.full(len(states), "steps" if kernel is None else "kernel")
+        return values | {"finals": partial(lanes.states, state), "engine": used}
+
+
+def _in_kernel(
+    model: Map, states: list[Any], lanes: Lanes, state: Any, plan: Plan, devices: list[Any]
+) -> tuple[Lanes, Any, Kernel | None]:
+    """The kernel that takes the steps, with lanes and state in its form; none where they are taken one by one."""
+    mode = "off" if len(devices) > 1 or traced(lanes, state) else mode_on(devices[0])
+    if mode == "off":
+        return lanes, state, None
+    recorders, exponents = (plan.recorders, plan.exponents) if plan.steps else ((), None)
+    every = 1 if exponents is None else exponents.every
+    try:
+        ahead, begun = lanes.for_kernel(state)
+        kernel = Kernel.of(model, states[0], ahead, len(states), mode)
+        *sums, columns = _begin(ahead, begun, (*recorders, exponents))
+        *_, growth = walk(ahead, begun, 1, recorders, sums, columns, every, kernel=kernel)
+        if growth is not None and not np.isfinite(growth[1]).all():
+            raise UnsupportedError("threads are not in the order that the kernel expects")
+    except Exception as error:  # from the map of a user or from a compiler
+        logging.getLogger(__name__).info("no kernel: %s", error)
+        return lanes, state, None
+    return ahead, begun, kernel
 
 
 @as_one_program
@@ -456,6 +505,7 @@ def walk(
     columns: Array | None = None,
     every: int = 1,
     listen: Callable[[], None] = lambda: None,
+    kernel: Kernel | None = None,
 ) -> tuple[Any, Any, Any, Any]:
     """The state, sums, tangent vectors and their growth after any number of turns; Ctrl-C is heard on the way.
 
@@ -463,14 +513,15 @@ def walk(
     logarithms, and how often rounding was all that was left, [vector, lane] each.
     """
     growth = None if columns is None else (np.zeros((columns.shape[0], columns.shape[-1])),) * 2
-    carry = (state, tuple(sums), columns, growth)
-    at_once = max(steps_at_once(state, 0 if columns is None else len(columns)) // every, 1)
+    carry, vectors = (state, tuple(sums), columns, growth), 0 if columns is None else len(columns)
+    at_once = steps_at_once(state, vectors) if kernel is None else kernel.steps_at_once(vectors)
+    at_once = max(at_once // every, 1)
     differentiable = traced(lanes, state) and not recorders and columns is None  # if programs know the number of turns
     for done in range(0, turns, at_once):
         listen()
         some = min(at_once, turns - done)
         some = some if differentiable else np.int64(some)
-        carry = jax.block_until_ready(run(lanes, tuple(recorders), every, carry, some))
+        carry = jax.block_until_ready((kernel or run)(lanes, tuple(recorders), every, carry, some))
     return carry
 
 

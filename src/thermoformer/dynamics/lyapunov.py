@@ -27,6 +27,7 @@ class LyapunovSpectrum:
         lost: [exponent], the share of steps in which rounding was all that was left, in the order of `exponents`.
         steps, transient: what the averages are over, and what came before.
         final_state: where the orbit ended.
+        engine: "kernel" if one GPU kernel took the steps, else "steps".
     """
 
     exponents: np.ndarray
@@ -36,6 +37,7 @@ class LyapunovSpectrum:
     steps: int
     transient: int
     final_state: Any = field(repr=False)
+    engine: str = "steps"
 
     @property
     def kaplan_yorke_dimension(self) -> float:
@@ -52,7 +54,7 @@ class LyapunovSpectrum:
         }
         ends = np.linspace(0, self.steps, len(self.running) + 1)[1:]
         where = {"exponent": np.arange(1, len(self.exponents) + 1), "step": ends}
-        return xr.Dataset(variables, where, {"steps": self.steps, "transient": self.transient})
+        return xr.Dataset(variables, where, {"steps": self.steps, "transient": self.transient, "engine": self.engine})
 
 
 def kaplan_yorke_dimension(exponents: Any, zero: float = 0.0) -> float:
@@ -125,7 +127,7 @@ def lyapunov_spectrum(
     found = one_orbit(model, state, plan, progress)
     running = found["blocks"].cumsum(axis=0) / np.arange(1, plan.blocks + 1)[:, None]
     averages, errors, lost, final = (found[name] for name in ("exponents", "errors", "lost", "finals"))
-    return LyapunovSpectrum(averages, errors, running, lost, steps, transient, final)
+    return LyapunovSpectrum(averages, errors, running, lost, steps, transient, final, str(found["engine"]))
 
 
 def local_exponents(model: Any, state: Any, *, steps: int, k: int | None = None) -> np.ndarray:

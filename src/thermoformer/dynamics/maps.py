@@ -97,6 +97,22 @@ class Lanes(eqx.Module, Generic[State]):
         """The linearisation one step on."""
         return self.linearise(linear.after)
 
+    def tangent(self, state: Any, column: Any) -> Any:
+        """One tangent vector [*coordinates, lane], one step on."""
+        return jax.jvp(self.step, (state,), (column,))[1]
+
+    def for_kernel(self, state: Any) -> tuple[Lanes, Any]:
+        """The lanes and their state in the form that takes a single thread the fewest operations."""
+        return self, state
+
+    def core(self, state: Any) -> Any:
+        """The arrays of a state from which the others follow."""
+        return state
+
+    def whole(self, core: Any) -> Any:
+        """The state with this core."""
+        return core
+
     def coordinates(self, state: State) -> Float[Array, "coordinate lane"]:
         """Where a state is, in an order that does not depend on the step."""
         return state  # type: ignore[return-value]
@@ -159,12 +175,15 @@ class Map(abc.ABC):
 
     def start(self, lanes: Lanes, states: Sequence[Any]) -> Any:
         """The states of several lanes as one."""
-        vectors = [numpy_for(state).atleast_1d(real_array("state", state)) for state in states]
-        for vector in vectors:
+
+        def checked(state: Any) -> Any:
+            vector = numpy_for(state).atleast_1d(real_array("state", state))
             if vector.shape != (self.dimension,):
                 expected = f"[{self.dimension}], one entry per coordinate ({', '.join(self.observables)})"
                 raise fail("state", f"shape {vector.shape}", expected)
-        return jnp.asarray(numpy_for(vectors).stack(vectors, axis=-1), float)
+            return vector
+
+        return jnp.asarray(side_by_side(states, checked), float)
 
     def in_lanes(
         self, states: Sequence[Any], parameters: Mapping[str, Any] | None = None, place: Any = lambda array: array
@@ -275,6 +294,15 @@ def check_names(argument: str, given: Mapping[str, Any], known: Mapping[str, Any
     for name in given:
         if name not in known:
             raise fail(argument, repr(name), "one of " + (", ".join(map(repr, known)) or "none: it has no parameters"))
+
+
+def side_by_side(states: Sequence[Any], array: Callable[[Any], Any]) -> Any:
+    """The array of every state, along a last axis; made once for a state that is given many times."""
+    distinct = {id(state): state for state in states}
+    arrays = [array(state) for state in distinct.values()]
+    together = numpy_for(arrays).stack(arrays, axis=-1)
+    places = {key: place for place, key in enumerate(distinct)}
+    return together if len(distinct) == len(states) else together[..., [places[id(state)] for state in states]]
 
 
 def sum_of_products(jacobian: Array, columns: Array) -> Array:

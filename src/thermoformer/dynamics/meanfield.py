@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 from .. import _validation as check
 from .._validation import fail, numbers, numpy_for, traced
 from .features import ROLES, Features, share_of_positions
-from .maps import Lanes, Map, as_one_program, check_names, pytree, sum_of_products
+from .maps import Lanes, Map, as_one_program, check_names, pytree, side_by_side, sum_of_products
 
 # The usual context is 2^bits, so a small file with many positional bits can ask for any size.
 LARGEST_CONTEXT = 2**16
@@ -233,8 +233,7 @@ class MeanField(Map):
         given = {id(state): state.positions for state in states}.values()
         if not traced(positions, list(given)) and not all(np.array_equal(one, positions) for one in given):
             raise fail("state", "windows at different positions", "equal positions in all windows of one call")
-        windows = [state.A[::-1] for state in states]
-        return lanes.start(jnp.asarray(numpy_for(windows).stack(windows, axis=-1), float))
+        return lanes.start(jnp.asarray(side_by_side(states, lambda state: state.A[::-1]), float))
 
     def _positional_parts(self, positions: Any) -> dict[str, Any]:
         """Positional parts of the overlaps v, q, k without ε, [position, head, feature]."""
@@ -352,9 +351,17 @@ class _WindowLanes(Lanes[_WindowState]):
         """A' and the overlaps o, v, q, k of the newest token before the step."""
         return after.newest(after.attention), *self._newest_overlaps(before).values()
 
-    def _newest_overlaps(self, state: _WindowState) -> dict[str, Array]:
+    def for_kernel(self, state: _WindowState) -> tuple[Lanes, Any]:
+        """Windows whose oldest token is in the first slot, as in one that has not moved yet."""
+        lanes = _OrderedLanes(**{field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+        return lanes, lanes.start(state.attention)
+
+    def _newest_responses(self, state: Any) -> Float[Array, "class lane"]:
+        return self._responses(state.newest(state.attention))
+
+    def _newest_overlaps(self, state: Any) -> dict[str, Array]:
         """m of the newest token by role; of o (1−ε) times the overlap of the semantic bits."""
-        responses = self._responses(state.newest(state.attention))
+        responses = self._newest_responses(state)
         o = (1 - self.epsilon)[None] * jnp.sum(self.weights["o"][:, :, None] * responses[:, None], 0)
         return {"o": o} | {role: state.newest(state.overlaps[role]) for role in ROLES[1:]}
 
@@ -414,6 +421,88 @@ class _WindowLanes(Lanes[_WindowState]):
         is_newest = jnp.where(jnp.arange(self.context) == newest, 1.0, 0.0)[:, None, None, None]
         jacobian = by_value + through_keys + is_newest * through_query[None]
         return _LinearWindow(state, slopes, attention, jacobian)
+
+
+class _OrderedState(eqx.Module):
+    """A window with its oldest token in the first slot. Tokens move from slot to slot, so that every slot is known.
+
+    `responses` are the class means of the tokens, `overlaps` those with v and k, and with q of the newest token alone.
+    `slot` is that of `_WindowState`, which tells the positions.
+    """
+
+    attention: Float[Array, "slot feature lane"]
+    responses: Float[Array, "slot class lane"]
+    overlaps: dict[str, Float[Array, "slot head feature lane"]]
+    slot: Int[Array, ""]
+
+    def newest(self, slots: Array) -> Array:
+        """The entry of the newest token."""
+        return slots[-1]
+
+
+class _OrderedLanes(_WindowLanes):
+    """The mean-field map for a kernel: only the index of a position depends on the step, and no tanh is repeated."""
+
+    def start(self, window: Float[Array, "slot feature lane"]) -> Any:
+        """The state of full windows, oldest token first."""
+        return self.whole((window, jnp.zeros((), jnp.int64)))
+
+    def core(self, state: Any) -> Any:
+        return state.attention, state.slot
+
+    @eqx.filter_jit
+    def whole(self, core: Any) -> Any:
+        attention, slot = core
+        responses, places = jax.vmap(self._responses)(attention), lax.rem(slot + jnp.arange(self.context), self.context)
+        overlaps = {
+            role: jax.vmap(partial(self._overlaps, role))(responses, self.biases[role][places]) for role in ROLES[1:]
+        }
+        return _OrderedState(attention, responses, overlaps | {"q": overlaps["q"][-1:]}, slot)
+
+    def step(self, state: Any) -> Any:
+        attention = self._attend(state)[0]
+        responses = self._responses(attention)
+        here = {role: lax.dynamic_index_in_dim(bias, state.slot, 0, False) for role, bias in self.biases.items()}
+        new = {role: self._overlaps(role, responses, here[role]) for role in ROLES[1:]}
+        slot = jnp.where(state.slot + 1 == self.context, 0, state.slot + 1)
+        responses = _moved_on(state.responses, responses)
+        return _OrderedState(_moved_on(state.attention, attention), responses, _moved_on(state.overlaps, new), slot)
+
+    def tangent(self, state: Any, column: Any) -> Any:
+        """The derivative of A' through the class means of all tokens and the softmax."""
+        steepness = ((1 - self.epsilon) * self.beta)[None, None] * (1 - state.responses**2)
+        moved = steepness * jnp.sum(self.signs[None, :, :, None] * column[:, None], 2)
+        overlaps = {
+            role: jnp.sum(self.weights[role][None, ..., None] * moved[-len(m) :, :, None, None], 1)
+            for role, m in state.overlaps.items()
+        }
+
+        def attend(overlaps: Any) -> Array:
+            return self._attend(dataclasses.replace(state, overlaps=overlaps))[0]
+
+        return _moved_on(column, jax.jvp(attend, (state.overlaps,), (overlaps,))[1])
+
+    def coordinates(self, state: Any) -> Float[Array, "coordinate lane"]:
+        return state.attention.reshape(-1, state.attention.shape[-1])
+
+    def states(self, state: Any) -> list[Window]:
+        """The windows of all lanes."""
+        slot, attention = numbers((state.slot, state.attention))
+        return super().states(_WindowState(np.roll(attention, slot, axis=0), {}, slot))
+
+    def columns(self, state: Any, vectors: Float[Array, "vector coordinate"]) -> Array:
+        return jnp.repeat(vectors.reshape(len(vectors), self.context, -1)[..., None], len(self.beta), axis=-1)
+
+    def change(self, before: Any, after: Any) -> Float[Array, " lane"]:
+        return jnp.sum((after.attention[-1] - before.attention[0]) ** 2, 0)
+
+    def _newest_responses(self, state: Any) -> Float[Array, "class lane"]:
+        return state.responses[-1]
+
+
+def _moved_on(slots: Any, entries: Any) -> Any:
+    """Arrays by slot without the first entry and with a new one behind the last."""
+    return jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), slots, entries)
 
 
 def _put(slots: Any, entries: Any, slot: Array) -> Any:

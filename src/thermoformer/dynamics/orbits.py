@@ -161,7 +161,7 @@ def orbit_statistics(
     where: dict[str, Any] = {"observable": list(model.observables)}
     if bins:
         variables["density"], where["value"] = ("value", found["density"]), density.middles
-    return xr.Dataset(variables, where, {"steps": steps, "transient": transient})
+    return xr.Dataset(variables, where, {"steps": steps, "transient": transient, "engine": str(found["engine"])})
 
 
 def power_spectrum(values: Any, *, segment: int | None = None) -> xr.DataArray:

@@ -46,6 +46,7 @@ class Regime:
         steps: how many steps were run in all.
         changes: earlier verdicts at the numbers of steps where they were given; one for a plain verdict.
         final_state: where the orbit ended.
+        engine: "kernel" if one GPU kernel took the steps, else "steps".
     """
 
     name: str
@@ -58,12 +59,14 @@ class Regime:
     steps: int
     changes: tuple[tuple[int, str], ...] = ()
     final_state: Any = field(default=None, repr=False)
+    engine: str = "steps"
 
     def to_xarray(self) -> xr.Dataset:
         """The verdict as a Dataset."""
         return xr.Dataset(
             {"exponents": ("exponent", self.exponents), "errors": ("exponent", self.errors)},
-            attrs={"regime": self.name, "period": self.period or 0, "reason": self.reason, "steps": self.steps},
+            attrs={"regime": self.name, "period": self.period or 0, "reason": self.reason, "steps": self.steps}
+            | {"engine": self.engine},
         )
 
 
@@ -158,7 +161,7 @@ def _verdict(found: dict[str, Any], steps: int, spent: int, longest: int) -> Reg
     else:
         reason = f"{within}, but its error is too large for a torus: a longer orbit may tell it from weak chaos"
     measured = period or None, exponents, errors, zero, zeros
-    return Regime(REGIMES[code], *measured, reason, spent, final_state=found["finals"])
+    return Regime(REGIMES[code], *measured, reason, spent, final_state=found["finals"], engine=str(found["engine"]))
 
 
 def classify(found: dict[str, Any], steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
