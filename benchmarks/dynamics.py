@@ -258,7 +258,7 @@ def engines() -> list[str]:
 
 def each_engine(what: str, work: int, function: Callable[[], xr.Dataset]) -> dict[str, xr.Dataset]:
     """Times a diagram of so many steps in all, with each engine twice: the first run compiles."""
-    found, mode = {}, os.environ.get("THERMOFORMER_KERNEL", "on")
+    found, mode = {}, os.environ.get("THERMOFORMER_KERNEL", "off")
     for engine in engines():
         os.environ["THERMOFORMER_KERNEL"] = "off" if engine == "steps" else mode
         times = []
