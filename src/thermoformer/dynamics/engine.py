@@ -571,7 +571,7 @@ def steps_at_once(arrays: Any, vectors: int = 0) -> int:
 
 def rounded_up(steps: int) -> int:
     """Room for rows of this many steps, of one size for many numbers of steps: each size is another program."""
-    return max(32, 2 ** (steps - 1).bit_length()) if steps <= 1024 else -(-steps // 1024) * 1024
+    return next((size for size in (32, 128, 512) if steps <= size), -(-steps // 1024) * 1024)
 
 
 def kept_rows(step: Callable[..., Any], lanes: Any, carry: Any, steps: int) -> Any:
