@@ -19,7 +19,7 @@ from thermoformer.networks import load_network
 
 from .test_page import assert_self_contained
 
-PLAIN, DROPPED = Family((2, 2), seeds=(1,), finetuned_removed=(1,)), Family((3, 2), 0.25, (2, 3), ())
+PLAIN, DROPPED = Family((2, 2), seeds=(1,), finetuned_removed=(2,)), Family((2, 2), 0.25, (2, 3), ())
 CONFIG = TrainedNetworksConfig(
     families=(PLAIN, DROPPED),
     key_size=4,
@@ -56,8 +56,8 @@ def dataset(out):
 
 def test_each_network_is_trained_and_compared(out, dataset):
     assert dataset.seed.values.tolist() == [1, 2, 3] and dataset.order.values.tolist() == list(COMPARED)
-    assert dataset.family.values.tolist() == ["2 + 2 heads"] + 2 * ["3 + 2 heads, dropout 0.25"]
-    folders = ("2_2_heads/network_1", "3_2_heads_dropout_0.25/network_2", "3_2_heads_dropout_0.25/network_3")
+    assert dataset.family.values.tolist() == ["2 + 2 heads"] + 2 * ["2 + 2 heads, dropout 0.25"]
+    folders = ("2_2_heads/network_1", "2_2_heads_dropout_0.25/network_2", "2_2_heads_dropout_0.25/network_3")
     for number, (folder, family) in enumerate(zip(folders, (PLAIN, DROPPED, DROPPED), strict=True)):
         network = load_network(out / folder / "training" / "network.safetensors")
         inputs = training.one_shot_tasks(
@@ -68,7 +68,7 @@ def test_each_network_is_trained_and_compared(out, dataset):
         one = dataset.isel(network=number)
         assert float(one.network_accuracy.sel(part="test")) == pytest.approx(accuracy)
         assert float(one.curve.sel(part="test", order="gradient", removed=0)) == pytest.approx(accuracy)
-        assert one.curve.sel(part="test", order="gradient").notnull().sum() == sum(family.heads) - 1
+        assert one.curve.sel(part="test", order="gradient").notnull().sum() == 3
     assert dataset.order_correlation.sel(many_width=5).notnull().all()
     assert not np.allclose(dataset.order_correlation[1], dataset.order_correlation[2], equal_nan=True)
     assert all(variable.attrs["long_name"] for variable in dataset.data_vars.values())
@@ -76,8 +76,26 @@ def test_each_network_is_trained_and_compared(out, dataset):
 
 def test_pruned_networks_are_fine_tuned_where_a_family_says_so(dataset):
     tuned = dataset.finetuned.sel(order=list(FINETUNED))
-    assert tuned.isel(network=0).sel(removed=1).notnull().all() and tuned.isel(network=0).sel(removed=2).isnull().all()
+    assert tuned.isel(network=0).sel(removed=2).notnull().all() and tuned.isel(network=0).sel(removed=1).isnull().all()
     assert tuned.isel(network=[1, 2]).sel(removed=[1, 2]).isnull().all()
+
+
+def test_families_with_other_numbers_of_heads(dataset, monkeypatch):
+    wide = Family((3, 2), seeds=(4,), finetuned_removed=(3,))
+    config = dataclasses.replace(CONFIG, families=(PLAIN, wide))
+    pretended = {PLAIN: dataset.isel(network=0).drop_vars(["family", "seed"])}
+    pretended[wide] = pretended[PLAIN].reindex(removed=range(4), fill_value=0.5)
+
+    def network(self, config, family, seed, workspace):
+        return pretended[family]
+
+    monkeypatch.setattr(type(STUDY), "network", network)
+    found = STUDY.data(config)
+    assert found.curve.isel(network=0).sel(removed=3).isnull().all()
+    plain, other = STUDY.values(found, config)["families"]
+    assert plain["removed"] == [1, 2] and other["removed"] == [1, 2, 3]
+    assert [len(row) for row in other["finetuned"]] == [2] * 5 and other["curves"]["MNIST"][0][3] == "50.0"
+    assert set(STUDY.figures(found, config)) == {"agreement", "curves"}
 
 
 def test_networks_that_are_trained_are_not_trained_again(out, dataset, monkeypatch):
@@ -96,7 +114,7 @@ def test_files(out):
     assert_self_contained(page)
     for words in (
         "1 networks of 2 + 2 heads",
-        "2 networks of 3 + 2 heads, dropout 0.25",
+        "2 networks of 2 + 2 heads, dropout 0.25",
         "more batches of training characters",
         "ahead of the gradient",
         "best set predicted by",
