@@ -151,10 +151,10 @@ def sweep_report(store: SweepStore) -> dict[str, Any]:
     damage = {
         tuple(point.values()): text for number, text in survey.damage.items() for point in grid.task(number).points
     }
-    runs = description.get("runs") or [{}]
+    last = (description["runs"] or [{}])[-1]
     return {
         "function": description["function"],
-        "created": description.get("created", ""),
+        "created": description["created"],
         "grid": {name: len(values) for name, values in description["grid"].items()},
         "points": status.points,
         "done": status.done,
@@ -162,8 +162,8 @@ def sweep_report(store: SweepStore) -> dict[str, Any]:
         "left": status.left,
         "damaged": status.damaged,
         "seconds": round(status.seconds, 3),
-        "executor": runs[-1].get("executor", ""),
-        "devices": runs[-1].get("devices", []),
+        "executor": last.get("executor", ""),
+        "devices": last.get("devices", []),
         "writer": store.writer(),
         "errors": _listed(survey.errors),
         "damage": _listed(damage),
