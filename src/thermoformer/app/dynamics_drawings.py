@@ -13,7 +13,6 @@ from ..figures.display import Axis, Band, Curve, Display, Level, Mark, Text
 from ..figures.orbits import overlap_name, plane_display, series_display, spectrum_display
 from ..figures.style import PALETTE, short_number
 from .drawings import drawing
-from .dynamics_steps import DiagramPicture
 from .dynamics_view import SHOWN_STEPS, TRANSIENT, DynamicsChoice, DynamicsPicture
 
 # Points of the phase plane that are drawn.
@@ -89,7 +88,7 @@ def spectrum_drawing(picture: DynamicsPicture) -> str:
         axes = Axis("frequency, cycles per step", (0, 0.5)), Axis(label, (1e-12, 1.0), log=True)
         return drawing(Display((still,), *axes, about="power spectrum"), **SIZE)
     # The mean, at frequency 0, is no part of the motion.
-    power = xr.DataArray(picture.power[1:], {"frequency": picture.frequencies[1:]}, ("frequency",))
+    power = picture.spectrum[1:]
     shown = spectrum_display(power)
     largest = float(power.max())
     words, left = f"{peak:.4f}: a turn in {short_number(1 / peak)} steps", peak > 0.25
@@ -102,7 +101,7 @@ def spectrum_drawing(picture: DynamicsPicture) -> str:
     return drawing(replace(shown, marks=marks, y=Axis(label, log=True), about="power spectrum"), **SIZE)
 
 
-def diagram_drawing(diagram: DiagramPicture, choice: DynamicsChoice) -> str:
+def diagram_drawing(diagram: xr.Dataset | None, choice: DynamicsChoice) -> str:
     """The orbit diagram: the density of the chosen magnetisation over β, below it the exponents and the regimes.
 
     Arguments:
@@ -116,20 +115,11 @@ def diagram_drawing(diagram: DiagramPicture, choice: DynamicsChoice) -> str:
         True
     """
     about = "orbit diagram"
-    if not len(diagram.betas):
+    if diagram is None:
         words = Text(0.5, 0.5, "the first columns are on their way", PALETTE["grey"])
         blank = Axis(limits=(0, 1), ticks=[])
         return drawing(Display((words,), blank, blank, about=about), **DIAGRAM_SIZE, sides=DIAGRAM_SIDES)
-    dataset = xr.Dataset(
-        {
-            "density": (("beta", "value"), diagram.counts.T),
-            "exponents": (("beta", "exponent"), diagram.exponents),
-            "regime": ("beta", diagram.regimes),
-        },
-        {"beta": diagram.betas, "value": diagram.bins},
-        {"parameter": "beta", "observable": f"m_{choice.role}[{choice.component - 1}]"},
-    )
-    density, exponents, regimes = diagram_displays(dataset, exponents=1, ends=DENSITY_ENDS)
+    density, exponents, regimes = diagram_displays(diagram, exponents=1, ends=DENSITY_ENDS)
     here = Level(choice.beta, PALETTE["blue"], line=1.2, dashes=(1, 1.5), upright=True, order=3)
     if density.y.limits is not None and choice.between[0] <= choice.beta <= choice.between[1]:
         top = density.y.limits[1]

@@ -33,7 +33,7 @@ def accuracy_drawing(picture: LearningPicture) -> str:
         >>> ">theory, N = 10: " in text
         True
     """
-    table, limit = accuracy_table(picture), 100 * picture.limit_accuracy
+    table, limit = accuracy_table(picture), 100 * picture.limit.accuracy
     widths, percent = table["width"], 100 * table["accuracy"]
     levels = {f"Gaussian process, {limit:.1f} %": limit}
     shown = width_display(widths, {"theory": percent}, levels=levels, marked=picture.width)
@@ -63,7 +63,7 @@ def order_drawing(picture: LearningPicture) -> str:
     """
     names = picture.path_names
     beside = len(names) <= MOST_SIDE_BY_SIDE
-    shown = order_parameter_display(picture.order_parameter, names, column_names=beside)
+    shown = order_parameter_display(picture.solution.order_parameter, names, column_names=beside)
     label = "" if beside else "paths in the order of the rows"
     return drawing(replace(shown, x=replace(shown.x, label=label)), **UPPER)
 
@@ -76,7 +76,7 @@ def kernel_drawing(picture: LearningPicture) -> str:
         >>> "class −1" in kernel_drawing(picture_of(LearningChoice(layers=("good+random", "uniform"), train=50)))
         True
     """
-    shown = kernel_display(picture.kernel, picture.kernel_labels, classes=picture.classes)
+    shown = kernel_display(picture.kernel, picture.kernel_labels, classes=picture.data.classes)
     return drawing(replace(shown, x=replace(shown.x, label="training examples")), **LOWER)
 
 
@@ -89,7 +89,7 @@ def overlap_drawing(picture: LearningPicture) -> str:
         >>> text.count("<rect") == 2 * 30 + 2
         True
     """
-    overlaps = {f"N = {picture.width}": picture.overlaps, "Gaussian process": picture.limit_overlaps}
+    overlaps = {f"N = {picture.width}": picture.overlaps, "Gaussian process": picture.limit.overlaps}
     return drawing(overlap_display(overlaps), **LOWER)
 
 
@@ -102,5 +102,5 @@ def paths_drawing(picture: LearningPicture) -> str:
         >>> [name in text for name in ("1.1 good", "1.2 random", "2.1 uniform")]
         [True, True, True]
     """
-    heads = numbered_heads(picture.heads)
-    return drawing(path_display(picture.path_heads, heads, picture.path_scores, picture.path_names), **LOWER)
+    heads, through = numbered_heads(picture.data.heads), picture.solution.architecture.path_heads()
+    return drawing(path_display(through, heads, picture.path_scores, picture.path_names), **LOWER)

@@ -218,11 +218,11 @@ def numbers_of(picture: LearningPicture) -> list[tuple[str, str]]:
     """Short labels with their values."""
     return [
         (f"test accuracy, N = {picture.width}", f"{100 * picture.test_accuracy:.1f} %"),
-        ("Gaussian process", f"{100 * picture.limit_accuracy:.1f} %"),
+        ("Gaussian process", f"{100 * picture.limit.accuracy:.1f} %"),
         ("training accuracy", f"{100 * picture.train_accuracy:.1f} %"),
-        ("log evidence", short_number(picture.log_evidence)),
-        ("log evidence, GP", short_number(picture.limit_log_evidence)),
+        ("log evidence", short_number(picture.solution.log_evidence)),
+        ("log evidence, GP", short_number(picture.limit.solution.log_evidence)),
         ("heaviest path", picture.path_names[int(np.argmax(picture.path_scores))]),
-        ("largest label overlap", f"{picture.overlaps.max():.2f} (GP {picture.limit_overlaps.max():.2f})"),
-        ("solver", "converged" if picture.converged else "not converged"),
+        ("largest label overlap", f"{picture.overlaps.max():.2f} (GP {picture.limit.overlaps.max():.2f})"),
+        ("solver", "converged" if picture.solution.converged else "not converged"),
     ]
