@@ -85,7 +85,9 @@ def test_every_drawing_of_dynamics_is_well_formed_named_and_inside_its_frame(nam
 
 @pytest.mark.parametrize("found", [made_diagram(), None], ids=["columns", "none"])
 def test_the_drawing_of_a_diagram_is_well_formed_named_and_inside_its_frame(found):
-    is_inside_its_frame(ElementTree.fromstring(diagram_drawing(found, DynamicsChoice())))
+    drawing = ElementTree.fromstring(diagram_drawing(found, DynamicsChoice()))
+    is_inside_its_frame(drawing)
+    assert ("the first columns are on their way" in words(drawing)) == (found is None)
 
 
 def test_a_curve_has_its_points_and_gaps_and_nothing_beyond_the_axes():
@@ -217,7 +219,9 @@ def test_many_paths_leave_out_what_has_no_room(picture):
 
 
 def test_the_kernel_is_an_image_of_its_entries(picture):
-    (image,) = drawn("kernel", picture).iter(f"{SVG}image")
+    drawing = drawn("kernel", picture)
+    (image,) = drawing.iter(f"{SVG}image")
+    assert {"class −1", "class +1"} <= set(words(drawing))
     pixels = images.imread(io.BytesIO(base64.b64decode(image.get("href").split(",")[1])), format="png")
     assert pixels.shape[:2] == picture.kernel.shape
     # Brighter is larger, wherever the colours are not at their ends.

@@ -27,13 +27,7 @@ DIAGRAM_ENDS = (DIAGRAM_SIDES[0] / DIAGRAM_SIZE["width"], 1 - DIAGRAM_SIDES[1] /
 
 
 def orbit_drawing(picture: DynamicsPicture) -> str:
-    """The magnetisation against the step; the chosen component in front, with a band if one is asked for.
-
-    Example:
-        >>> from thermoformer.app.dynamics_view import picture_of
-        >>> "step, after the first 20 000" in orbit_drawing(picture_of(DynamicsChoice(beta=1.0)))
-        True
-    """
+    """The magnetisation against the step; the chosen component in front, with a band if one is asked for."""
     choice = picture.choice
     shown = series_display(picture.values[:SHOWN_STEPS], role=choice.role, spread=picture.spread)
     chosen, limits = choice.component - 1, _around(picture.values)
@@ -56,13 +50,7 @@ def orbit_drawing(picture: DynamicsPicture) -> str:
 
 
 def plane_drawing(picture: DynamicsPicture) -> str:
-    """The phase plane: one component against another, or against itself one step later.
-
-    Example:
-        >>> from thermoformer.app.dynamics_view import picture_of
-        >>> "one step later" in plane_drawing(picture_of(DynamicsChoice(beta=1.0, against=0)))
-        True
-    """
+    """The phase plane: one component against another, or against itself one step later."""
     choice = picture.choice
     across, up = picture.plane
     own = overlap_name(choice.component - 1, choice.role)
@@ -74,13 +62,7 @@ def plane_drawing(picture: DynamicsPicture) -> str:
 
 
 def spectrum_drawing(picture: DynamicsPicture) -> str:
-    """Power of the chosen component against frequency, with its leading peak.
-
-    Example:
-        >>> from thermoformer.app.dynamics_view import picture_of
-        >>> " steps" in spectrum_drawing(picture_of(DynamicsChoice(beta=1.255)))
-        True
-    """
+    """Power of the chosen component against frequency, with its leading peak."""
     choice, peak = picture.choice, picture.peak
     label = f"power of {overlap_name(choice.component - 1, choice.role)}"
     if not np.isfinite(peak):
@@ -107,12 +89,6 @@ def diagram_drawing(diagram: xr.Dataset | None, choice: DynamicsChoice) -> str:
     Arguments:
         diagram: of `DiagramStepper.picture`.
         choice: the choice, for its β, which a line shows, and its magnetisation.
-
-    Example:
-        >>> from thermoformer.app.dynamics_steps import DiagramStepper
-        >>> choice = DynamicsChoice()
-        >>> "the first columns are on their way" in diagram_drawing(DiagramStepper(choice).picture, choice)
-        True
     """
     about = "orbit diagram"
     if diagram is None:

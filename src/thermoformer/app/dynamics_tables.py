@@ -49,11 +49,6 @@ def numbers_of(picture: DynamicsPicture, judgement: Judgement | None = None) -> 
     Arguments:
         picture: of `picture_of`.
         judgement: a longer look at the same choice, whose verdict counts once there is one.
-
-    Example:
-        >>> from thermoformer.app.dynamics_view import DynamicsChoice, picture_of
-        >>> numbers_of(picture_of(DynamicsChoice(beta=1.0)))[:2]
-        [('regime', 'periodic, 4 steps'), ('quick look', '36 000 steps')]
     """
     longer = None if judgement is None else judgement.verdict
     verdict: Regime = longer or picture.verdict
