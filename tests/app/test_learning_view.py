@@ -192,7 +192,7 @@ def test_expensive_problems_have_fewer_widths():
         ("layers", ("good+good+good+good",), "layers: got 4 heads in one layer; expected 3 or fewer"),
         ("width", 3, "width: got 3; expected a number from 5 to 2000"),
         ("width", 10.5, "width: got 10.5; expected a whole number"),
-        ("width", "wide", "width: got an array of type"),
+        ("width", "wide", "width: got .wide.; expected one number"),
         ("temperature", 0.0, "temperature: got 0; expected a number from 0.0001 to 10"),
         ("train", True, "train: got True; expected one of 25, 50, 100, 200"),
         ("seed", -1, "seed: got -1; expected a whole number, zero or more"),
