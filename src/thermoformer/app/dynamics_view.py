@@ -292,7 +292,9 @@ def picture_of(choice: DynamicsChoice) -> DynamicsPicture:
     values = getattr(path, f"m_{choice.role}").reshape(KEPT, -1)
     series = values[:, choice.component - 1]
     spectrum = power_spectrum(series, segment=SEGMENT)
-    peak = float(spectrum[1:].idxmax()) if np.ptp(series) > STILL else np.nan
+    # Not by `idxmax` of xarray, which takes longer than all else here.
+    largest = 1 + np.argmax(spectrum.values[1:])
+    peak = float(spectrum.frequency.values[largest]) if np.ptp(series) > STILL else np.nan
     spread = _spread(computed_choice(choice), choice.band, choice.role) if choice.band else None
     for array in (values, spectrum.values, verdict.exponents, verdict.errors):
         array.setflags(write=False)
