@@ -103,11 +103,10 @@ def _guide(widths: np.ndarray, middle: np.ndarray, power: float, colour: str) ->
 
 def _geometric(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
     """Geometric mean over seeds and the factor of one standard deviation; 0 and nan count as absent."""
-    logs = np.log(values.where(values > 0))
-    if "seed" not in logs.dims:
-        logs = logs.expand_dims("seed")
+    several = values if "seed" in values.dims else values.expand_dims("seed")
+    logs = xr.ufuncs.log(several.where(several > 0))
     # One seed has no spread.
-    return np.exp(logs.mean("seed")), np.exp(logs.std("seed", ddof=1).fillna(0.0))
+    return xr.ufuncs.exp(logs.mean("seed")), xr.ufuncs.exp(logs.std("seed", ddof=1).fillna(0.0))
 
 
 def _noise_floor(dataset: xr.Dataset) -> np.ndarray | None:

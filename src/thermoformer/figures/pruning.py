@@ -215,7 +215,11 @@ def head_pruning_curves(
 
 def _removals(lines: Mapping[str, tuple[Any, Any, Any]], looks: Mapping[str, dict[str, Any]]) -> list[Mark]:
     """What remains against what was removed: x, y and error by rule."""
-    return [Curve(x, y, errors=error, **({"line": 1.5} | looks[name])) for name, (x, y, error) in lines.items()]
+    marks: list[Mark] = []
+    for name, (x, y, error) in lines.items():
+        look: dict[str, Any] = {"line": 1.5, **looks[name]}
+        marks.append(Curve(x, y, errors=error, **look))
+    return marks
 
 
 def _method_looks(methods: list[str]) -> dict[str, dict[str, Any]]:
