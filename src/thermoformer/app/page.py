@@ -24,7 +24,7 @@ from .links import from_link, to_link
 # What a reader chooses in each view.
 VIEWS = {"Learning": LearningChoice, "Dynamics": DynamicsChoice}
 
-STYLE = f"<style>{Path(__file__).with_suffix('.css').read_text()}</style>"
+STYLE = f"<style>{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}</style>"
 
 
 @dataclass(frozen=True)
