@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
+import xarray as xr
 
 from thermoformer.app.dynamics_view import KEPT, DynamicsChoice, DynamicsPicture
-from thermoformer.app.learning_view import LearningPicture
+from thermoformer.app.learning_view import Curve, LearningPicture, Limit
 from thermoformer.dynamics import Regime, power_spectrum
 from thermoformer.learning import Architecture
 
@@ -15,30 +19,21 @@ def made_picture(heads: tuple[tuple[str, ...], ...]) -> LearningPicture:
     generator = np.random.default_rng(0)
     arch = Architecture(tuple(len(layer) for layer in heads), 40)
     root = generator.normal(size=(arch.paths, 2 * arch.paths))
-    order_parameter, sequences = root @ root.T, generator.normal(size=(25, 40))
+    sequences = generator.normal(size=(25, 40))
+    solution: Any = SimpleNamespace(
+        architecture=arch, order_parameter=root @ root.T, log_evidence=-40.0, converged=True
+    )
+    limit: Any = SimpleNamespace(log_evidence=-50.0)
     return LearningPicture(
-        width=40,
-        widths=np.array([5, 20, 100]),
-        accuracies=np.array([0.9, 0.8, 0.7]),
-        curve_converged=np.array([False, True, True]),
-        limit_accuracy=0.65,
-        limit_log_evidence=-50.0,
-        limit_overlaps=generator.random(25),
-        heads=heads,
-        path_heads=arch.path_heads(),
-        path_names=arch.path_names(heads),
-        order_parameter=order_parameter,
-        path_scores=np.diagonal(order_parameter).copy(),
+        data=SimpleNamespace(heads=heads, classes=("−1", "+1")),  # type: ignore[arg-type]
+        solution=solution,
+        limit=Limit(limit, 0.65, generator.random(25)),
+        curve=Curve(np.array([5, 20, 100]), np.array([0.9, 0.8, 0.7]), np.array([False, True, True])),
         kernel=sequences @ sequences.T,
         kernel_labels=np.where(np.arange(25) < 12, -1.0, 1.0),
-        classes=("−1", "+1"),
         overlaps=generator.random(25),
-        log_evidence=-40.0,
         train_accuracy=1.0,
         test_accuracy=0.75,
-        converged=True,
-        train_examples=25,
-        test_examples=500,
     )
 
 
@@ -54,7 +49,24 @@ def wave_picture(choice=None, *, wave: float = 15.5, size: float = 1.0, **more) 
     values = size * np.stack([np.cos(angle + number) for number in range(choice.components)], axis=1)
     spectrum = power_spectrum(values[:, choice.component - 1], segment=1024)
     peak = float(spectrum[1:].idxmax()) if size else np.nan
-    return DynamicsPicture(choice, values, spectrum.frequency.values, spectrum.values, peak, verdict(**more))
+    return DynamicsPicture(choice, values, spectrum, peak, verdict(**more))
+
+
+def made_diagram() -> xr.Dataset:
+    """An orbit diagram whose lower bins no orbit visits."""
+    counts = np.random.default_rng(0).multinomial(2000, np.full(160, 1 / 160), 64)
+    counts[:, :40] = 0
+    exponents = np.stack([np.linspace(-0.1, 0.2, 64), np.full(64, -0.3)], axis=1)
+    exponents[3] = -np.inf
+    return xr.Dataset(
+        {
+            "density": (("beta", "value"), counts),
+            "exponents": (("beta", "exponent"), exponents),
+            "regime": ("beta", np.where(exponents[:, 0] > 0, 3, 1)),
+        },
+        {"beta": np.linspace(1.2, 2.6, 64), "value": np.linspace(-0.5, 0.5, 160)},
+        {"parameter": "beta", "observable": "m_o[0]"},
+    )
 
 
 class Address(dict):

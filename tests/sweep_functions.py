@@ -37,6 +37,15 @@ def faulty(a, b, seed):
     return plain(a, b, seed)
 
 
+# What is said of the points of `faulty` in processes that may take 3 s over a point.
+FAULTS = {
+    (1.0, 2): "RuntimeError: no such luck",
+    (2.0, 0): "ValueError: product is NaN (allow_nan=True takes it for a result)",
+    (3.0, 1): "TimeoutError: took longer than time_limit = 3 s",
+    (4.0, 3): "RuntimeError: the worker died 3 times (exit -9)",
+}
+
+
 def deadly(a, b, seed):
     if (a, b) == (4.0, 3):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -159,7 +159,7 @@ def test_unknown_options_are_refused(command):
         (("sweep", "resume", "{sweep}"), "by name: 'sweep_functions:nothing'"),
         (
             ("sweep", "resume", "{sweep}", "--function", "..:x"),
-            "function: got '..:x'; expected a function as",
+            "expected a function as module:name",
         ),
         ((*TRAIN, "--heads", "2,two"), "heads: got '2,two'; expected whole numbers separated by commas"),
         ((*TRAIN, "--heads", "0"), "heads: got 0; expected a whole number, 1 or more"),

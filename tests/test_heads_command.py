@@ -32,18 +32,13 @@ def folder(tmp_path_factory):
     return place
 
 
+def deepest(folder, out):
+    """Options that need no evidence."""
+    return "--task", folder / "animals.tsv", "--prune", "0.25", "--method", "deepest", "--out", out
+
+
 def test_labelled_texts_from_the_shell(folder, tmp_path):
-    given = (
-        folder / "bert",
-        "--task",
-        folder / "animals.tsv",
-        "--prune",
-        "0.25",
-        "--method",
-        "deepest",
-        "--out",
-        tmp_path,
-    )
+    given = (folder / "bert", *deepest(folder, tmp_path))
     result = run(*given)
     assert result.exit_code == 0, result.output
     for words in ("test accuracy", "parameters", "before", "after", f"Page: {tmp_path / 'heads.html'}"):
@@ -66,17 +61,7 @@ print(json.dumps([{name: getattr(run, name) for name in ("exit_code", "stdout", 
 
 
 def test_a_name_on_the_hub(folder, tmp_path):
-    usual = [
-        "--task",
-        folder / "animals.tsv",
-        "--prune",
-        "0.25",
-        "--method",
-        "deepest",
-        "--out",
-        tmp_path / "out",
-        "--json",
-    ]
+    usual = [*deepest(folder, tmp_path / "out"), "--json"]
     with hub_of({"someone/tiny-bert": folder / "bert"}) as (address, asked):
         # In a process of its own, since the address of the hub is read when its library is imported.
         away = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_TELEMETRY": "1"}

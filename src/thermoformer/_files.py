@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import os
@@ -11,8 +10,8 @@ import subprocess
 import sys
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -137,19 +136,18 @@ def write_safely(path: str | os.PathLike[str], content: bytes | memoryview | str
     return Path(path)
 
 
-def refuse_foreign(*paths: str | os.PathLike[str], mark: bytes = b"thermoformer", name: str = "out") -> None:
+def refuse_foreign(*paths: str | os.PathLike[str], mark: bytes = b"thermoformer") -> None:
     """Refuses to replace files that are not outputs of thermoformer.
 
     Arguments:
         paths: files that are to be written; they need not exist.
         mark: what every such output holds, in any version. Pages and figures hold the default.
-        name: of the argument, for errors.
     """
     expected = "another name, or no file there"
     for path in filter(os.path.lexists, paths):
-        with open_file(path, name=name, expected=expected) as stream:
+        with open_file(path, name="out", expected=expected) as stream:
             if mark not in stream.read():
-                raise fail(name, f"{path}, a file that thermoformer did not write", expected)
+                raise fail("out", f"{path}, a file that thermoformer did not write", expected)
 
 
 def npz_bytes(arrays: Mapping[str, Any]) -> bytes:
@@ -245,23 +243,6 @@ def _short(text: object) -> str:
     """A text that may come from a damaged file, short and without control characters."""
     shown = ascii(str(text))[1:-1]
     return shown if len(shown) <= 100 else shown[:97] + "..."
-
-
-@contextmanager
-def csv_writer(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """A `csv.writer` for a file that is written at the end, whole or not at all.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with csv_writer(folder + "/a.csv") as writer:
-        ...         writer.writerows([["layer", "score"], [0, 1.5]])
-        ...     Path(folder + "/a.csv").read_text().split()
-        ['layer,score', '0,1.5']
-    """
-    stream = io.StringIO(newline="")
-    yield csv.writer(stream)
-    write_safely(path, stream.getvalue())
 
 
 def write_netcdf(dataset: xarray.Dataset, path: str | os.PathLike[str], *, encoding: Any = None) -> Path:

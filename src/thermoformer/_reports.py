@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .learning import Solution
     from .sweeps import SweepStore
 
+# What a solution is summed up by.
+_SUMMARY = ("action", "energy", "entropy", "log_evidence", "converged")
 # A matrix of more columns does not fit on a screen; its diagonal does, and the JSON report has all of it.
 LARGEST_TABLE = 16
 # Rows of an orbit that are shown on a screen.
@@ -36,11 +38,7 @@ def solution_report(arrays: Arrays, solution: Solution) -> dict[str, Any]:
         "architecture": {"heads": arch.heads, "widths": arch.widths, "variances": arch.variances},
         "temperature": solution.temperature,
         "examples": arrays.features.examples,
-        "action": solution.action,
-        "energy": solution.energy,
-        "entropy": solution.entropy,
-        "log_evidence": solution.log_evidence,
-        "converged": solution.converged,
+        **{name: getattr(solution, name) for name in _SUMMARY},
         "stats": asdict(solution.stats),
         "paths": arch.path_names(),
         "order_parameter": solution.order_parameter,
@@ -63,7 +61,7 @@ def solution_report(arrays: Arrays, solution: Solution) -> dict[str, Any]:
 
 def solution_tables(report: dict[str, Any]) -> Iterator[Table]:
     """The report of `solution_report` as tables for a screen."""
-    summary = {name: report[name] for name in ("action", "energy", "entropy", "log_evidence", "converged")}
+    summary = {name: report[name] for name in _SUMMARY}
     tested = report.get("prediction", {})
     summary |= report["stats"] | {f"test {name}": tested[name] for name in ("bias", "accuracy") if name in tested}
     yield table_of_values(summary, "Solution")
@@ -151,10 +149,10 @@ def sweep_report(store: SweepStore) -> dict[str, Any]:
     damage = {
         tuple(point.values()): text for number, text in survey.damage.items() for point in grid.task(number).points
     }
-    runs = description.get("runs") or [{}]
+    last = (description["runs"] or [{}])[-1]
     return {
         "function": description["function"],
-        "created": description.get("created", ""),
+        "created": description["created"],
         "grid": {name: len(values) for name, values in description["grid"].items()},
         "points": status.points,
         "done": status.done,
@@ -162,8 +160,8 @@ def sweep_report(store: SweepStore) -> dict[str, Any]:
         "left": status.left,
         "damaged": status.damaged,
         "seconds": round(status.seconds, 3),
-        "executor": runs[-1].get("executor", ""),
-        "devices": runs[-1].get("devices", []),
+        "executor": last.get("executor", ""),
+        "devices": last.get("devices", []),
         "writer": store.writer(),
         "errors": _listed(survey.errors),
         "damage": _listed(damage),

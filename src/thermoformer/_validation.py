@@ -104,6 +104,23 @@ def labels_for(name: str, value: Any, examples: int, outputs: int = 1) -> np.nda
     return labels
 
 
+def class_labels(name: str, value: Any, examples: int, classes: int | None = None) -> tuple[np.ndarray, int]:
+    """Numbers of classes, counted from 0, as int64 [example], and how many classes there are.
+
+    Arguments:
+        classes: how many; by default one more than the largest label.
+    """
+    labels = np.asarray(value)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise fail(name, f"{labels.dtype} of shape {labels.shape}", "whole numbers [example]")
+    if len(labels) != examples:
+        raise fail(name, f"{len(labels)} labels", f"{examples}, one per example")
+    count = int(labels.max()) + 1 if classes is None else positive_integer("classes", classes)
+    if labels.min() < 0 or labels.max() >= count:
+        raise fail(name, f"{labels.min()} to {labels.max()}", f"0 to {count - 1}")
+    return labels.astype(np.int64), count
+
+
 def attention_matrices(name: str, value: Any) -> np.ndarray:
     """Attention [example, head, query, key] whose rows are probabilities over keys."""
     attention = real_array(name, value, ("example", "head", "query", "key"))

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from made_pictures import made_picture, wave_picture
+from made_pictures import made_diagram, made_picture, wave_picture
 from matplotlib import image as images
 
 pytest.importorskip("marimo", reason="needs the extra `app`")
@@ -18,8 +18,8 @@ pytest.importorskip("marimo", reason="needs the extra `app`")
 from thermoformer.app import drawings, dynamics_drawings, learning_drawings
 from thermoformer.app.dynamics_code import SHOWN_STEPS
 from thermoformer.app.dynamics_drawings import DRAWN_POINTS, diagram_drawing, plane_drawing
-from thermoformer.app.dynamics_steps import DiagramPicture, DiagramStepper
 from thermoformer.app.dynamics_view import DynamicsChoice
+from thermoformer.app.learning_view import Curve as LearningCurve
 from thermoformer.app.page import Card
 from thermoformer.figures.display import Axis, Curve, Display, Image, Text
 from thermoformer.figures.style import PALETTE
@@ -53,16 +53,6 @@ def words(drawing: ElementTree.Element) -> list[str]:
     return ["".join(one.itertext()).replace("\u200b", "") for one in drawing.iter(f"{SVG}text")]
 
 
-def diagram() -> DiagramPicture:
-    betas, bins = np.linspace(1.2, 2.6, 64), np.linspace(-0.5, 0.5, 160)
-    counts = np.random.default_rng(0).multinomial(2000, np.full(160, 1 / 160), 64).T
-    counts[:40] = 0
-    exponents = np.stack([np.linspace(-0.1, 0.2, 64), np.full(64, -0.3)], axis=1)
-    exponents[3] = -np.inf
-    regimes = np.where(exponents[:, 0] > 0, 3, 1).astype(np.int8)
-    return DiagramPicture(betas, bins, counts, counts / counts.sum(axis=0), exponents, regimes, 4 * (regimes == 1))
-
-
 def is_inside_its_frame(drawing: ElementTree.Element) -> None:
     assert drawing.get("role") == "img" and drawing.get("aria-label") == drawing.findtext(f"{SVG}title") != ""
     size = np.array(list(map(float, drawing.get("viewBox").split()[2:])))
@@ -93,9 +83,11 @@ def test_every_drawing_of_dynamics_is_well_formed_named_and_inside_its_frame(nam
     is_inside_its_frame(drawn(name, wave_picture(DynamicsChoice(role="v", component=2), size=size)))
 
 
-@pytest.mark.parametrize("found", [diagram(), DiagramStepper(DynamicsChoice()).picture], ids=["columns", "none"])
+@pytest.mark.parametrize("found", [made_diagram(), None], ids=["columns", "none"])
 def test_the_drawing_of_a_diagram_is_well_formed_named_and_inside_its_frame(found):
-    is_inside_its_frame(ElementTree.fromstring(diagram_drawing(found, DynamicsChoice())))
+    drawing = ElementTree.fromstring(diagram_drawing(found, DynamicsChoice()))
+    is_inside_its_frame(drawing)
+    assert ("the first columns are on their way" in words(drawing)) == (found is None)
 
 
 def test_a_curve_has_its_points_and_gaps_and_nothing_beyond_the_axes():
@@ -155,15 +147,17 @@ def test_accuracy_has_the_curve_the_limit_and_the_place(picture):
     assert (float(ring.get("cx")), float(ring.get("cy"))) == pytest.approx((x[2], y[2]), abs=0.1)
     assert {"theory", "N = 40", "Gaussian process, 65.0 %", "width N", "test accuracy (%)"} <= set(words(drawing))
     # A flat curve does not look like a mountain.
-    flat = dataclasses.replace(picture, accuracies=np.full(3, 0.75), limit_accuracy=0.752)
+    flat = dataclasses.replace(
+        picture,
+        curve=picture.curve._replace(accuracies=np.full(3, 0.75)),
+        limit=picture.limit._replace(accuracy=0.752),
+    )
     heights = [float(one.get("cy")) for one in said(drawn("accuracy", flat), "circle").values()]
     assert max(heights) - min(heights) < 1
 
 
 def test_a_curve_that_is_still_being_solved_has_its_place_and_its_limit(picture):
-    none = dataclasses.replace(
-        picture, widths=np.array([], int), accuracies=np.array([]), curve_converged=np.array([], bool)
-    )
+    none = dataclasses.replace(picture, curve=LearningCurve())
     assert list(said(drawn("accuracy", none), "circle")) == ["theory, N = 40: 75"]
 
 
@@ -181,7 +175,7 @@ def test_a_saved_drawing_is_a_file_of_its_own(picture):
 
 def test_the_matrix_says_each_entry(picture):
     cells = said(drawn("order", picture), "rect")
-    matrix, names = picture.order_parameter, picture.path_names
+    matrix, names = picture.solution.order_parameter, picture.path_names
     assert set(cells) == {
         f"{one}, {two}: {matrix[i, j]:.3g}" for i, one in enumerate(names) for j, two in enumerate(names)
     }
@@ -194,7 +188,7 @@ def test_bars_are_as_high_as_the_overlaps(picture):
     grey = [float(one.get("height")) for one in bars if one.get("fill") == PALETTE["grey"]]
     # Faint lines go across at the ticks from 0 to 1.
     lines = [float(one.get("y1")) for one in drawing.iter(f"{SVG}line") if one.get("stroke") == drawings.FAINT]
-    for heights, wanted in ((blue, picture.overlaps), (grey, picture.limit_overlaps)):
+    for heights, wanted in ((blue, picture.overlaps), (grey, picture.limit.overlaps)):
         scale = heights[np.argmax(wanted)] / max(wanted)
         np.testing.assert_allclose(heights, scale * wanted, rtol=0, atol=0.2)
         assert scale == pytest.approx(max(lines) - min(lines), abs=1), "1 is at the top of the axis"
@@ -212,7 +206,9 @@ def test_many_paths_leave_out_what_has_no_room(picture):
     many = made_picture((tuple(f"head {number}" for number in range(16)),))
     few = {name: words(drawn(name, picture)) for name in ("order", "paths")}
     texts = {name: words(drawn(name, many)) for name in ("order", "paths")}
-    entries = {f"{value:.2f}".replace("-", "−") for value in picture.order_parameter.ravel() if abs(value) < 10}
+    entries = {
+        f"{value:.2f}".replace("-", "−") for value in picture.solution.order_parameter.ravel() if abs(value) < 10
+    }
     assert entries <= set(few["order"]) and "paths in the order of the rows" not in few["order"]
     # No entry in its cell, and the names of the rows stand for those of the columns.
     assert "paths in the order of the rows" in texts["order"]
@@ -223,7 +219,9 @@ def test_many_paths_leave_out_what_has_no_room(picture):
 
 
 def test_the_kernel_is_an_image_of_its_entries(picture):
-    (image,) = drawn("kernel", picture).iter(f"{SVG}image")
+    drawing = drawn("kernel", picture)
+    (image,) = drawing.iter(f"{SVG}image")
+    assert {"class −1", "class +1"} <= set(words(drawing))
     pixels = images.imread(io.BytesIO(base64.b64decode(image.get("href").split(",")[1])), format="png")
     assert pixels.shape[:2] == picture.kernel.shape
     # Brighter is larger, wherever the colours are not at their ends.
@@ -286,11 +284,11 @@ def test_what_does_not_move_says_so():
 
 
 def test_the_diagram_shows_density_exponents_and_where_one_is():
-    found = diagram()
+    found = made_diagram()
     drawing = ElementTree.fromstring(diagram_drawing(found, DynamicsChoice(beta=1.9)))
     density, _ = drawing.iter(f"{SVG}image")
     pixels = images.imread(io.BytesIO(base64.b64decode(density.get("href").split(",")[1])), format="png")
-    np.testing.assert_array_equal(pixels[::-1, :, 3] > 0, found.counts > 0)
+    np.testing.assert_array_equal(pixels[::-1, :, 3] > 0, found.density.values.T > 0)
     left, wide = float(density.get("x")), float(density.get("width"))
     dashed = [one for one in drawing.iter(f"{SVG}line") if one.get("stroke-dasharray")]
     assert [float(one.get("x1")) for one in dashed] == pytest.approx([left + wide / 2] * 2, abs=0.2)
@@ -300,10 +298,8 @@ def test_the_diagram_shows_density_exponents_and_where_one_is():
 
 
 def test_drawings_are_small_enough_to_send_at_every_move():
-    shown, found = wave_picture(wave=15.4321987), diagram()
-    tiles = {name: np.tile(getattr(found, name), (1, 8)) for name in ("counts", "image")}
-    rows = {name: np.repeat(getattr(found, name), 8, axis=0) for name in ("exponents", "regimes", "periods")}
-    finest = dataclasses.replace(found, betas=np.linspace(1.2, 2.6, 512), **tiles, **rows)
+    shown, found = wave_picture(wave=15.4321987), made_diagram()
+    finest = found.isel(beta=np.repeat(np.arange(64), 8)).assign_coords(beta=np.linspace(1.2, 2.6, 512))
     made = [getattr(dynamics_drawings, f"{name}_drawing")(shown) for name in ("orbit", "plane", "spectrum")]
     assert max(map(len, [*made, diagram_drawing(finest, shown.choice)])) < 200_000
 

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from made_pictures import made_diagram
 from made_pictures import wave_picture as picture
 
-from thermoformer.app.dynamics_steps import DiagramPicture, DiagramStepper, Judgement
+from thermoformer.app.dynamics_steps import DiagramStepper, Judgement
 from thermoformer.app.dynamics_tables import (
     diagram_table,
-    exponent_table,
     numbers_of,
     orbit_table,
     plane_table,
     spectrum_table,
 )
 from thermoformer.app.dynamics_view import KEPT, DynamicsChoice
-from thermoformer.dynamics import REGIMES, Regime
-
-
-@pytest.fixture
-def diagram() -> DiagramPicture:
-    betas, bins = np.linspace(1.2, 2.6, 64), np.linspace(-0.5, 0.5, 160)
-    counts = np.random.default_rng(0).multinomial(2000, np.full(160, 1 / 160), 64).T
-    counts[:40] = 0
-    exponents = np.stack([np.linspace(-0.1, 0.2, 64), np.full(64, -0.3)], axis=1)
-    exponents[3] = -np.inf
-    regimes = np.where(exponents[:, 0] > 0, 3, 1).astype(np.int8)
-    return DiagramPicture(betas, bins, counts, counts / counts.sum(axis=0), exponents, regimes, 4 * (regimes == 1))
+from thermoformer.dynamics import Regime
 
 
 def test_the_orbit_has_every_component():
@@ -55,18 +44,13 @@ def test_what_does_not_move_has_no_frequency():
     assert not any(label.startswith("leading frequency") for label in labels)
 
 
-def test_the_tables_of_a_diagram_hold_all_of_it(diagram):
+def test_the_table_of_a_diagram_holds_all_of_it():
+    diagram = made_diagram()
     table = diagram_table(diagram)
-    assert {len(column) for column in table.values()} == {int((diagram.counts > 0).sum())}
-    assert table["points"].sum() == diagram.counts.sum()
-    rows = exponent_table(diagram)
-    assert list(rows) == ["beta", "exponent_1", "exponent_2", "regime", "period"]
-    assert set(rows["regime"]) == {REGIMES[1], REGIMES[3]}
-
-
-def test_the_tables_of_a_diagram_without_columns_are_empty():
-    empty = DiagramStepper(DynamicsChoice()).picture
-    assert all(len(column) == 0 for table in (diagram_table(empty), exponent_table(empty)) for column in table.values())
+    assert {len(column) for column in table.values()} == {int((diagram.density > 0).sum())}
+    assert table["points"].sum() == diagram.density.sum()
+    first = diagram.density.sel(beta=table["beta"][0], value=table["value"][0])
+    assert first == table["points"][0] and DiagramStepper(DynamicsChoice()).picture is None and not diagram_table(None)
 
 
 def test_numbers_are_short_texts():

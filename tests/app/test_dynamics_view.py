@@ -101,7 +101,7 @@ def test_numbers_are_those_of_the_library(choice):
     np.testing.assert_array_equal(picture.verdict.exponents, spectrum.exponents)
     np.testing.assert_array_equal(picture.verdict.errors, spectrum.errors)
     power = power_spectrum(picture.series, segment=1024)
-    np.testing.assert_array_equal(picture.power, power)
+    np.testing.assert_array_equal(picture.spectrum, power)
     assert picture.peak == float(power[1:].idxmax())
 
 
@@ -126,7 +126,7 @@ def test_the_plane_is_of_two_components_or_of_two_steps():
 def test_a_picture_is_kept_and_cannot_be_changed():
     picture = picture_of(DynamicsChoice())
     assert picture_of(DynamicsChoice()) is picture
-    for array in (picture.values, picture.power, picture.verdict.exponents):
+    for array in (picture.values, picture.spectrum.values, picture.verdict.exponents):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
 
@@ -146,7 +146,7 @@ def test_the_code_makes_the_same_numbers(choice, tmp_path, monkeypatch, capsys):
     exec(code_of(choice), names)
     picture = picture_of(choice)
     np.testing.assert_allclose(names["values"], picture.values, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(names["spectrum"], picture.power, rtol=1e-9)
+    np.testing.assert_allclose(names["spectrum"], picture.spectrum, rtol=1e-9)
     shown, plane, spectrum = names["axes"][0]
     np.testing.assert_allclose(shown.lines[0].get_ydata(), picture.values[:120, 0], atol=1e-9)
     points = plane.collections[0].get_offsets() if plane.collections else plane.lines[0].get_xydata()
@@ -220,22 +220,23 @@ def test_a_diagram_refines_and_computes_no_column_twice(monkeypatch):
 
     monkeypatch.setattr(steps_module, "orbit_diagram", counted)
     stepper = DiagramStepper(DynamicsChoice(), columns=256)
-    assert (stepper.fraction, stepper.level, stepper.picture.image.shape) == (0.0, 0, (BINS, 0))
+    assert (stepper.fraction, stepper.level, stepper.picture) == (0.0, 0, None)
     seen, columns, levels = set(), {}, []
     while not stepper.done:
         stepper.advance()
         picture = stepper.picture
-        assert seen < set(picture.betas.tolist())
-        seen = set(picture.betas.tolist())
-        assert (np.diff(picture.betas) > 0).all()
+        betas, density = picture.beta.values, picture.density.values
+        assert seen < set(betas.tolist())
+        seen = set(betas.tolist())
+        assert (np.diff(betas) > 0).all()
         for beta, counts in columns.items():
-            np.testing.assert_array_equal(picture.counts[:, np.searchsorted(picture.betas, beta)], counts)
-        columns = dict(zip(picture.betas.tolist(), picture.counts.T, strict=True))
+            np.testing.assert_array_equal(picture.density.sel(beta=beta), counts)
+        columns = dict(zip(betas.tolist(), density, strict=True))
         levels.append(stepper.level)
     assert levels == [64, 128, 128, 256]
     assert len(asked) == len(set(asked)) == 256
-    np.testing.assert_array_equal(stepper.picture.betas, np.linspace(1.2, 2.6, 256))
-    np.testing.assert_allclose(stepper.picture.image.sum(axis=0), 1)
+    np.testing.assert_array_equal(stepper.picture.beta, np.linspace(1.2, 2.6, 256))
+    assert set(stepper.picture.density.sum("value").values.tolist()) == {DIAGRAM_STEPS}
     stepper.advance()
     assert len(asked) == 256
 
@@ -266,7 +267,7 @@ def test_columns_are_those_of_the_library():
         model_of(choice),
         start_of(choice),
         "beta",
-        picture.betas[::-1],
+        picture.beta.values[::-1],
         steps=DIAGRAM_STEPS,
         transient=DIAGRAM_TRANSIENT,
         bins=BINS,
@@ -274,11 +275,11 @@ def test_columns_are_those_of_the_library():
         longest_period=DIAGRAM_PERIOD,
         batch=64,
     ).isel(beta=slice(None, None, -1))
-    np.testing.assert_allclose(picture.bins, found.value)
-    _agree(picture, found.density.values.T)
+    np.testing.assert_allclose(picture.value, found.value)
+    _agree(picture, found.density.values)
     np.testing.assert_allclose(picture.exponents[:, 0], found.exponents[:, 0], atol=0.05)
-    np.testing.assert_array_equal(picture.periods, found.period)
-    assert (picture.periods > 0).sum() >= 5 and (picture.regimes == found.regime).mean() > 0.9
+    np.testing.assert_array_equal(picture.period, found.period)
+    assert (picture.period > 0).sum() >= 5 and (picture.regime == found.regime).mean() > 0.9
 
 
 def test_the_diagram_of_another_role_is_that_of_its_orbits():
@@ -287,18 +288,18 @@ def test_the_diagram_of_another_role_is_that_of_its_orbits():
     stepper.advance()
     edges = np.linspace(*stepper.limits, BINS + 1)
     counts = []
-    for beta in stepper.picture.betas:
+    for beta in stepper.picture.beta.values:
         path = orbit(model_of(choice).replace(beta=beta), start_of(choice), steps=DIAGRAM_STEPS, transient=6000)
         counts.append(np.histogram(path.m_v[:, 1], edges)[0])
-    _agree(stepper.picture, np.array(counts).T)
+    _agree(stepper.picture, np.array(counts))
 
 
 def _agree(picture, counts: np.ndarray) -> None:
     """Cycles bin by bin but for where on them the count begins; the rest within the error of coarse bins."""
-    cycles = picture.periods > 0
-    np.testing.assert_allclose(picture.counts[:, cycles], counts[:, cycles], rtol=0, atol=2)
-    coarse = [found[:, ~cycles].reshape(16, 10, -1).sum(axis=1) / DIAGRAM_STEPS for found in (picture.counts, counts)]
-    assert np.median(np.abs(coarse[0] - coarse[1]).sum(axis=0)) < 0.15
+    cycles, density = picture.period.values > 0, picture.density.values
+    np.testing.assert_allclose(density[cycles], counts[cycles], rtol=0, atol=2)
+    coarse = [found[~cycles].reshape(-1, 16, 10).sum(axis=2) / DIAGRAM_STEPS for found in (density, counts)]
+    assert np.median(np.abs(coarse[0] - coarse[1]).sum(axis=1)) < 0.15
 
 
 @pytest.mark.parametrize("role", ["o", "v", "q", "k"])
@@ -310,12 +311,12 @@ def test_the_code_of_a_diagram_makes_its_columns_and_exponents(role, tmp_path, m
     names: dict[str, object] = {}
     exec(diagram_code_of(stepper, beta=1.26), names)
     picture, diagram = stepper.picture, names["diagram"]
-    np.testing.assert_allclose(diagram.beta, picture.betas)
-    np.testing.assert_allclose(diagram.value, picture.bins)
-    _agree(picture, diagram.density.values.T)
+    np.testing.assert_allclose(diagram.beta, picture.beta)
+    np.testing.assert_allclose(diagram.value, picture.value)
+    _agree(picture, diagram.density.values)
     np.testing.assert_array_equal(picture.exponents, diagram.exponents)
     if role == "o":
-        np.testing.assert_array_equal(picture.counts, diagram.density.values.T)
+        np.testing.assert_array_equal(picture.density, diagram.density)
     _draws_both(names["panels"], picture, f"$m_{{{role},{component}}}$")
     # A place outside of the range has no line.
     assert "axvline" not in diagram_code_of(stepper, beta=1.4)
@@ -328,9 +329,9 @@ def _draws_both(panels, picture, symbol: str) -> None:
     assert (top.get_ylabel(), bottom.get_ylabel(), panels[-1].get_xlabel()) == (symbol, "exponents", "β")
     (image,) = top.images
     shown = ~np.ma.getmaskarray(np.ma.masked_invalid(image.get_array()))
-    np.testing.assert_array_equal(shown, picture.counts > 0)
-    (leading,) = (line for line in bottom.lines if len(line.get_xdata()) == len(picture.betas))
-    np.testing.assert_allclose(leading.get_xdata(), picture.betas)
+    np.testing.assert_array_equal(shown, picture.density.values.T > 0)
+    (leading,) = (line for line in bottom.lines if len(line.get_xdata()) == len(picture.beta))
+    np.testing.assert_allclose(leading.get_xdata(), picture.beta)
     exponents = picture.exponents[:, 0]
     np.testing.assert_array_equal(leading.get_ydata(), np.where(np.isfinite(exponents), exponents, np.nan))
     for panel in (top, bottom):
@@ -369,12 +370,12 @@ def test_several_readers_at_once_see_the_same():
     def ask(choice: DynamicsChoice) -> tuple[float, int]:
         picture = picture_of(choice)
         stepper.advance()
-        return float(picture.values.sum()), len(stepper.picture.betas)
+        return float(picture.values.sum()), len(stepper.picture.beta)
 
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(ask, choices))
     assert [sums for sums, _ in answers[:4]] == [sums for sums, _ in answers[4:]]
-    assert stepper.done and len(stepper.picture.betas) == 128
+    assert stepper.done and len(stepper.picture.beta) == 128
 
 
 def test_no_program_of_this_view_calls_lapack():

@@ -30,22 +30,22 @@ def run(lines: str, picture: LearningPicture, tolerance: float) -> dict:
     exec(lines, made)
     solution, limit, train, test = (made[name] for name in ("solution", "limit", "train", "test"))
     curve = dict(zip(made["widths"], made["accuracies"], strict=True))
-    np.testing.assert_array_equal([curve[width] for width in picture.widths], picture.accuracies)
-    assert curve[picture.width] == picture.test_accuracy and made["limit_accuracy"] == picture.limit_accuracy
+    np.testing.assert_array_equal([curve[width] for width in picture.curve.widths], picture.curve.accuracies)
+    assert curve[picture.width] == picture.test_accuracy and made["limit_accuracy"] == picture.limit.accuracy
     assert solution.predict(train).accuracy(made["train_labels"]) == picture.train_accuracy
     assert made["arch"].path_names(made["head_names"]) == picture.path_names
-    assert (train.examples, test.examples) == (picture.train_examples, picture.test_examples)
+    assert (train.examples, test.examples) == (picture.data.train.examples, picture.data.test.examples)
     for found, expected in (
-        (solution.order_parameter, picture.order_parameter),
-        (solution.log_evidence, picture.log_evidence),
-        (limit.log_evidence, picture.limit_log_evidence),
+        (solution.order_parameter, picture.solution.order_parameter),
+        (solution.log_evidence, picture.solution.log_evidence),
+        (limit.log_evidence, picture.limit.solution.log_evidence),
         (made["overlaps"], picture.overlaps),
-        (made["limit_overlaps"], picture.limit_overlaps),
+        (made["limit_overlaps"], picture.limit.overlaps),
     ):
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
     order = np.argsort(made["train_labels"], kind="stable")
     np.testing.assert_allclose(picture.kernel, made["kernel"][np.ix_(order, order)], rtol=tolerance, atol=tolerance)
-    assert picture.converged and picture.curve_converged.all()
+    assert picture.solution.converged and picture.curve.converged.all()
     shows_five_figures(made, picture)
     return made
 

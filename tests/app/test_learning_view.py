@@ -64,17 +64,17 @@ def finished(work: LearningWork) -> LearningPicture:
 
 def test_at_the_default_a_narrow_network_beats_the_gaussian_process():
     picture = picture_of(LearningChoice())
-    assert picture.test_accuracy > picture.limit_accuracy + 0.1
+    assert picture.test_accuracy > picture.limit.accuracy + 0.1
     assert picture.path_names[np.argmax(picture.path_scores)] == "good→uniform"
-    assert picture.log_evidence > picture.limit_log_evidence
+    assert picture.solution.log_evidence > picture.limit.solution.log_evidence
 
 
 def test_own_arrays_give_what_the_public_functions_give(arrays):
     xi, labels = arrays
     data = data_of_arrays(xi, labels, (2, 2), seed=4)
     picture = finished(LearningWork(data, 20, 0.1))
-    assert picture.path_names[:2] == ("head 1→head 1", "head 1→head 2") and picture.classes == ("+3", "+7")
-    assert (picture.train_examples, picture.test_examples) == (30, 30)
+    assert picture.path_names[:2] == ("head 1→head 1", "head 1→head 2") and picture.data.classes == ("+3", "+7")
+    assert (data.train.examples, data.test.examples) == (30, 30)
     order = np.random.default_rng(4).permutation(60)
     train, test = np.sort(order[:30]), np.sort(order[30:])
     y, features = np.where(labels == 7, 1.0, -1.0), PathFeatures.from_attentioned_inputs(xi)
@@ -82,25 +82,25 @@ def test_own_arrays_give_what_the_public_functions_give(arrays):
     solution = solve(arch, features[train], y[train], temperature=0.1)
     limit = gaussian_process(arch, features[train], y[train], temperature=0.1)
     assert solution.stats.form == "dual"  # fewer dimensions than examples: what is solved is smaller than the kernel
-    np.testing.assert_allclose(picture.order_parameter, solution.order_parameter, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(picture.log_evidence, solution.log_evidence, rtol=1e-10)
-    np.testing.assert_allclose(picture.limit_log_evidence, limit.log_evidence, rtol=1e-10)
+    np.testing.assert_allclose(picture.solution.order_parameter, solution.order_parameter, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(picture.solution.log_evidence, solution.log_evidence, rtol=1e-10)
+    np.testing.assert_allclose(picture.limit.solution.log_evidence, limit.log_evidence, rtol=1e-10)
     assert picture.test_accuracy == solution.predict(features[test]).accuracy(y[test])
     assert picture.train_accuracy == solution.predict(features[train]).accuracy(y[train])
-    assert picture.limit_accuracy == limit.predict(features[test]).accuracy(y[test])
+    assert picture.limit.accuracy == limit.predict(features[test]).accuracy(y[test])
     for place in (0, 4, len(WIDTHS) - 1):
         at = solve(arch.replace(widths=WIDTHS[place]), features[train], y[train], temperature=0.1)
-        assert picture.accuracies[place] == at.predict(features[test]).accuracy(y[test])
-    for kernel, overlaps in ((solution, picture.overlaps), (limit, picture.limit_overlaps)):
+        assert picture.curve.accuracies[place] == at.predict(features[test]).accuracy(y[test])
+    for kernel, overlaps in ((solution, picture.overlaps), (limit, picture.limit.overlaps)):
         expected = label_alignment(kernel.kernel(features[train]), y[train])[:30]
         np.testing.assert_allclose(overlaps, expected, rtol=0, atol=1e-9)
 
 
 def test_shapes():
     picture = picture_of(SMALL)
-    assert picture.order_parameter.shape == (2, 2) and picture.kernel.shape == (25, 25)
-    assert picture.overlaps.shape == picture.limit_overlaps.shape == (25,)
-    assert picture.accuracies.shape == picture.curve_converged.shape == picture.widths.shape
+    assert picture.solution.order_parameter.shape == (2, 2) and picture.kernel.shape == (25, 25)
+    assert picture.overlaps.shape == picture.limit.overlaps.shape == (25,)
+    assert picture.curve.accuracies.shape == picture.curve.converged.shape == picture.curve.widths.shape
     assert (np.diff(picture.kernel_labels) >= 0).all()
 
 
@@ -134,7 +134,7 @@ def test_the_width_alone_solves_once(monkeypatch):
     monkeypatch.setattr(Solution, "continued", counted)
     monkeypatch.setattr(learning_view, "gaussian_process", pytest.fail)
     picture = picture_of(dataclasses.replace(choice, width=17))
-    assert searches == [17] and len(picture.widths) == len(widths_for(2, 25))
+    assert searches == [17] and len(picture.curve.widths) == len(widths_for(2, 25))
     assert dataclasses.replace(choice, width=17.0) == dataclasses.replace(choice, width=17)
 
 
@@ -146,10 +146,11 @@ def test_work_in_slices_and_turns():
         assert not learning_lock.locked()
         fractions.append(work.fraction)
         # The solution comes first, and its curve from the widest down.
-        assert work.picture.width == SMALL.width and len(work.picture.widths) == len(fractions) - 2
+        assert work.picture.width == SMALL.width and len(work.picture.curve.widths) == len(fractions) - 2
     assert fractions[0] == 0 and fractions[-1] == 1 and (np.diff(fractions) > 0).all()
     picture = finished(work)
-    assert len(fractions) == 2 + len(picture.widths) and picture.widths.tolist() == sorted(picture.widths)
+    widths = picture.curve.widths.tolist()
+    assert len(fractions) == 2 + len(widths) and widths == sorted(widths)
 
 
 def test_many_readers_at_once():
@@ -160,8 +161,8 @@ def test_many_readers_at_once():
     for choice, picture in zip(choices, together, strict=True):
         learning_view.data_of.cache_clear()
         alone = picture_of(choice)
-        np.testing.assert_array_equal(alone.order_parameter, picture.order_parameter)
-        np.testing.assert_array_equal(alone.accuracies, picture.accuracies)
+        np.testing.assert_array_equal(alone.solution.order_parameter, picture.solution.order_parameter)
+        np.testing.assert_array_equal(alone.curve.accuracies, picture.curve.accuracies)
 
 
 def test_searches_that_are_cut_in_slices_end_at_the_same_place(monkeypatch):
@@ -171,8 +172,8 @@ def test_searches_that_are_cut_in_slices_end_at_the_same_place(monkeypatch):
     cut.advance()
     assert cut.picture is None and cut.fraction == 0
     picture = finished(cut)
-    assert picture.converged
-    np.testing.assert_allclose(picture.order_parameter, whole.order_parameter, rtol=1e-7)
+    assert picture.solution.converged
+    np.testing.assert_allclose(picture.solution.order_parameter, whole.solution.order_parameter, rtol=1e-7)
 
 
 def test_expensive_problems_have_fewer_widths():
@@ -191,7 +192,7 @@ def test_expensive_problems_have_fewer_widths():
         ("layers", ("good+good+good+good",), "layers: got 4 heads in one layer; expected 3 or fewer"),
         ("width", 3, "width: got 3; expected a number from 5 to 2000"),
         ("width", 10.5, "width: got 10.5; expected a whole number"),
-        ("width", "wide", "width: got an array of type"),
+        ("width", "wide", "width: got .wide.; expected one number"),
         ("temperature", 0.0, "temperature: got 0; expected a number from 0.0001 to 10"),
         ("train", True, "train: got True; expected one of 25, 50, 100, 200"),
         ("seed", -1, "seed: got -1; expected a whole number, zero or more"),

@@ -299,7 +299,7 @@ def test_work_that_takes_long_shows_how_far_it_is_and_can_be_stopped(monkeypatch
     assert "stopped; any change" in numbers and "test accuracy" in numbers
     for _ in range(20):
         assert len(figures(view)) == 1 and not view.waits
-    assert view.work.picture.widths.tolist() == [800, 2000]
+    assert view.work.picture.curve.widths.tolist() == [800, 2000]
 
 
 def test_numbers_and_the_solution_come_before_the_curve(monkeypatch):

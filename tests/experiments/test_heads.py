@@ -254,7 +254,7 @@ def test_bad_settings_are_refused_before_anything_is_written(folder, tmp_path, m
 def test_files_that_cannot_serve(folder, tmp_path):
     contents = {
         "empty.tsv": ("", "which is empty"),
-        "unlabelled.tsv": ("the cat sits\nthe dog runs\n", "line 1 without a tab"),
+        "unlabelled.tsv": ("the cat sits\nthe dog runs\n", "line 1: .the cat sits.; expected a text, a tab"),
         "one.tsv": ("a cat\tgood\na dog\tgood\n", "every label is 'good'"),
         "few.tsv": ("a cat\tgood\na dog\tbad\n", "few.tsv with 2 texts; expected 5 or more"),
     }

@@ -52,7 +52,10 @@ def test_samples_repeat_and_have_no_example_twice():
         (lambda: FIVE.subset([]), "indices: .*expected one or more whole numbers"),
         (lambda: FIVE.subset([True, False]), "indices: .*expected one or more whole numbers"),
         (lambda: LabelledTexts((), np.array([], int), ("x",)), "texts: got none; expected at least one"),
-        (lambda: LabelledTexts(("a",), np.array([0, 1]), ("x", "y")), "labels: got 2 labels; expected 1, one per text"),
+        (
+            lambda: LabelledTexts(("a",), np.array([0, 1]), ("x", "y")),
+            "labels: got 2 labels; expected 1, one per example",
+        ),
         (lambda: LabelledTexts(("a",), np.array([2]), ("x", "y")), "labels: got 2 to 2; expected 0 to 1"),
         (lambda: LabelledTexts(("a",), np.array([0.5]), ("x",)), "labels: got float64 .*expected whole numbers"),
         (lambda: LabelledTexts("abc", np.array([0]), ("x",)), "texts: got str; expected a sequence of str"),
@@ -81,10 +84,10 @@ def test_a_file_of_the_users(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"good\t1\nno label here\nbad\t0\n", "line 2 without a tab; expected a text, a tab and a label"),
-        (b"text\tlabel\n\ngood\t1\nbad\t \n", "line 4 without a label"),
-        (b"\t1\n", "line 1 without a text"),
-        (b"a\tb\t1\n", "line 1 with 2 tabs"),
+        (b"good\t1\nno label here\nbad\t0\n", "line 2: 'no label here'; expected a text, a tab and a label"),
+        (b"text\tlabel\n\ngood\t1\nbad\t \n", r"line 4: 'bad\\t '; expected"),
+        (b"\t1\n", r"line 1: '\\t1'; expected"),
+        (b"a\tb\t1\n", r"line 1: 'a\\tb\\t1'; expected"),
         (b"", "which is empty"),
         (b"\n \n", "which is empty"),
         (b"text\tlabel\n", "which is empty"),

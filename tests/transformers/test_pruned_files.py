@@ -138,7 +138,7 @@ def test_writing_that_breaks_off_leaves_the_old_folder(saved, monkeypatch):
 
 
 def test_folders_that_are_not_whole(saved, tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere, which is no folder; expected one of `save_pruned`"):
+    with pytest.raises(FileNotFoundError, match="nowhere without pruned_heads.json; expected one of `save_pruned`"):
         load_pruned(tmp_path / "nowhere")
     for name in ("model.safetensors", "config.json", "pruned_heads.json"):
         (saved / name).unlink()

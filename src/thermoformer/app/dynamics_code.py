@@ -104,12 +104,6 @@ def diagram_code_of(stepper: DiagramStepper, *, beta: float) -> str:
     Arguments:
         stepper: the diagram, after one slice at least: it then knows the range of its bins.
         beta: where a line stands, if it is in the range of the diagram.
-
-    Example:
-        >>> stepper = DiagramStepper(DynamicsChoice())
-        >>> stepper.limits = (-1.0, 1.0)  # as a first slice would find them
-        >>> "limits=(-1.0, 1.0)" in diagram_code_of(stepper, beta=1.4)
-        True
     """
     choice, (low, high) = stepper.choice, stepper.choice.between
     lines = [

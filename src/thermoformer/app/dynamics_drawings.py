@@ -13,7 +13,6 @@ from ..figures.display import Axis, Band, Curve, Display, Level, Mark, Text
 from ..figures.orbits import overlap_name, plane_display, series_display, spectrum_display
 from ..figures.style import PALETTE, short_number
 from .drawings import drawing
-from .dynamics_steps import DiagramPicture
 from .dynamics_view import SHOWN_STEPS, TRANSIENT, DynamicsChoice, DynamicsPicture
 
 # Points of the phase plane that are drawn.
@@ -28,13 +27,7 @@ DIAGRAM_ENDS = (DIAGRAM_SIDES[0] / DIAGRAM_SIZE["width"], 1 - DIAGRAM_SIDES[1] /
 
 
 def orbit_drawing(picture: DynamicsPicture) -> str:
-    """The magnetisation against the step; the chosen component in front, with a band if one is asked for.
-
-    Example:
-        >>> from thermoformer.app.dynamics_view import picture_of
-        >>> "step, after the first 20 000" in orbit_drawing(picture_of(DynamicsChoice(beta=1.0)))
-        True
-    """
+    """The magnetisation against the step; the chosen component in front, with a band if one is asked for."""
     choice = picture.choice
     shown = series_display(picture.values[:SHOWN_STEPS], role=choice.role, spread=picture.spread)
     chosen, limits = choice.component - 1, _around(picture.values)
@@ -57,13 +50,7 @@ def orbit_drawing(picture: DynamicsPicture) -> str:
 
 
 def plane_drawing(picture: DynamicsPicture) -> str:
-    """The phase plane: one component against another, or against itself one step later.
-
-    Example:
-        >>> from thermoformer.app.dynamics_view import picture_of
-        >>> "one step later" in plane_drawing(picture_of(DynamicsChoice(beta=1.0, against=0)))
-        True
-    """
+    """The phase plane: one component against another, or against itself one step later."""
     choice = picture.choice
     across, up = picture.plane
     own = overlap_name(choice.component - 1, choice.role)
@@ -75,13 +62,7 @@ def plane_drawing(picture: DynamicsPicture) -> str:
 
 
 def spectrum_drawing(picture: DynamicsPicture) -> str:
-    """Power of the chosen component against frequency, with its leading peak.
-
-    Example:
-        >>> from thermoformer.app.dynamics_view import picture_of
-        >>> " steps" in spectrum_drawing(picture_of(DynamicsChoice(beta=1.255)))
-        True
-    """
+    """Power of the chosen component against frequency, with its leading peak."""
     choice, peak = picture.choice, picture.peak
     label = f"power of {overlap_name(choice.component - 1, choice.role)}"
     if not np.isfinite(peak):
@@ -89,7 +70,7 @@ def spectrum_drawing(picture: DynamicsPicture) -> str:
         axes = Axis("frequency, cycles per step", (0, 0.5)), Axis(label, (1e-12, 1.0), log=True)
         return drawing(Display((still,), *axes, about="power spectrum"), **SIZE)
     # The mean, at frequency 0, is no part of the motion.
-    power = xr.DataArray(picture.power[1:], {"frequency": picture.frequencies[1:]}, ("frequency",))
+    power = picture.spectrum[1:]
     shown = spectrum_display(power)
     largest = float(power.max())
     words, left = f"{peak:.4f}: a turn in {short_number(1 / peak)} steps", peak > 0.25
@@ -102,34 +83,19 @@ def spectrum_drawing(picture: DynamicsPicture) -> str:
     return drawing(replace(shown, marks=marks, y=Axis(label, log=True), about="power spectrum"), **SIZE)
 
 
-def diagram_drawing(diagram: DiagramPicture, choice: DynamicsChoice) -> str:
+def diagram_drawing(diagram: xr.Dataset | None, choice: DynamicsChoice) -> str:
     """The orbit diagram: the density of the chosen magnetisation over β, below it the exponents and the regimes.
 
     Arguments:
         diagram: of `DiagramStepper.picture`.
         choice: the choice, for its β, which a line shows, and its magnetisation.
-
-    Example:
-        >>> from thermoformer.app.dynamics_steps import DiagramStepper
-        >>> choice = DynamicsChoice()
-        >>> "the first columns are on their way" in diagram_drawing(DiagramStepper(choice).picture, choice)
-        True
     """
     about = "orbit diagram"
-    if not len(diagram.betas):
+    if diagram is None:
         words = Text(0.5, 0.5, "the first columns are on their way", PALETTE["grey"])
         blank = Axis(limits=(0, 1), ticks=[])
         return drawing(Display((words,), blank, blank, about=about), **DIAGRAM_SIZE, sides=DIAGRAM_SIDES)
-    dataset = xr.Dataset(
-        {
-            "density": (("beta", "value"), diagram.counts.T),
-            "exponents": (("beta", "exponent"), diagram.exponents),
-            "regime": ("beta", diagram.regimes),
-        },
-        {"beta": diagram.betas, "value": diagram.bins},
-        {"parameter": "beta", "observable": f"m_{choice.role}[{choice.component - 1}]"},
-    )
-    density, exponents, regimes = diagram_displays(dataset, exponents=1, ends=DENSITY_ENDS)
+    density, exponents, regimes = diagram_displays(diagram, exponents=1, ends=DENSITY_ENDS)
     here = Level(choice.beta, PALETTE["blue"], line=1.2, dashes=(1, 1.5), upright=True, order=3)
     if density.y.limits is not None and choice.between[0] <= choice.beta <= choice.between[1]:
         top = density.y.limits[1]

@@ -40,6 +40,12 @@ PAUSE = 0.8
 # Steps of the slider over the diagram on the left of its axis.
 BESIDE = 20
 
+_ORBIT = {
+    "orbit": (drawings.orbit_drawing, tables.orbit_table),
+    "phase-plane": (drawings.plane_drawing, tables.plane_table),
+    "spectrum": (drawings.spectrum_drawing, tables.spectrum_table),
+}
+
 EXAMPLE_TABLE = """o +-+|+-
 v ++-|-+
 q -++|++
@@ -56,7 +62,6 @@ class DynamicsView(View):
 
     Fields:
         span: both ends of the range of β, beside `controls`.
-        cards: where the figures stand, by name.
         beta: the last one that the slider or a click said.
         moved: when the reader last moved something, on the clock of `time.monotonic`.
         picture: what is shown; None if the last question was wrong.
@@ -81,7 +86,7 @@ class DynamicsView(View):
                 for (name, label), value in zip(ends.items(), choice.between, strict=True)
             }
         )
-        self.cards = {name: Card(name) for name in ("orbit", "phase-plane", "spectrum", "orbit-diagram")}
+        self.cards = {name: Card(name) for name in (*_ORBIT, "orbit-diagram")}
         self.beta, self.moved = choice.beta, 0.0
         self.picture: DynamicsPicture | None = None
         self.judgement: Judgement | None = None
@@ -136,15 +141,9 @@ class DynamicsView(View):
 
     def figures(self) -> Iterator[mo.Html]:
         """Orbit, phase plane, spectrum, and the code behind them."""
-        picture, places = self.picture, self.cards
-        if picture is None:
-            return
-        shown = [
-            places["orbit"].draw(drawings.orbit_drawing(picture), lambda: tables.orbit_table(picture)),
-            places["phase-plane"].draw(drawings.plane_drawing(picture), lambda: tables.plane_table(picture)),
-            places["spectrum"].draw(drawings.spectrum_drawing(picture), lambda: tables.spectrum_table(picture)),
-        ]
-        yield mo.vstack([cards(shown), code(code_of(picture.choice))], gap=0.4)
+        if self.picture is not None:
+            shown = cards(self.draw(self.picture, _ORBIT))
+            yield mo.vstack([shown, code(code_of(self.picture.choice))], gap=0.4)
 
     def advance(self, tick: str, refine: bool, longer: bool) -> DiagramStepper:
         """The diagram of what is shown, one slice further if it is time for one; says whether more is left.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -26,28 +25,6 @@ VERDICT_STEPS, VERDICT_PERIOD, WAIT_SLICE = 20_000, 2_000, 320_000
 UNFINISHED = ("chaos", "hyperchaos", "undecided")
 
 
-@dataclass(frozen=True, eq=False)
-class DiagramPicture:
-    """The columns of an orbit diagram that are there.
-
-    Fields:
-        betas: [column], ascending.
-        bins: [bin], middles of the bins of the chosen magnetisation.
-        counts: [bin, column], points of the orbit.
-        image: [bin, column], the share of a column's points.
-        exponents: [column, exponent], the leading ones.
-        regimes, periods: [column], numbers of `REGIMES` and steps to the return, 0 for none.
-    """
-
-    betas: np.ndarray
-    bins: np.ndarray
-    counts: np.ndarray
-    image: np.ndarray
-    exponents: np.ndarray
-    regimes: np.ndarray
-    periods: np.ndarray
-
-
 class DiagramStepper(Work):
     """An orbit diagram over β that refines: each level adds the columns between those that exist.
 
@@ -64,8 +41,8 @@ class DiagramStepper(Work):
     Example:
         >>> stepper = DiagramStepper(DynamicsChoice(), columns=128)
         >>> stepper.advance()
-        >>> stepper.level, stepper.fraction, stepper.picture.image.shape
-        (64, 0.5, (160, 64))
+        >>> stepper.level, stepper.fraction, stepper.picture.density.shape
+        (64, 0.5, (64, 160))
     """
 
     def __init__(self, choice: DynamicsChoice, *, columns: int = 512) -> None:
@@ -76,7 +53,7 @@ class DiagramStepper(Work):
         self.lanes = usual_lanes(self._model)
         self.limits: tuple[float, float] | None = None
         self._found: list[xr.Dataset] = []
-        self._picture: tuple[int, DiagramPicture] | None = None
+        self._picture: tuple[int, xr.Dataset] | None = None
 
     def slices(self) -> Iterator[None]:
         """One slice of columns after the other."""
@@ -96,15 +73,19 @@ class DiagramStepper(Work):
         return SLICE * 2 ** int(np.log2(there)) if there else 0
 
     @property
-    def picture(self) -> DiagramPicture:
-        """The columns that are there, in order; read-only, as sessions share it."""
+    def picture(self) -> xr.Dataset | None:
+        """Density, exponents, regime and period of the columns that are there, in order; None before the first slice.
+
+        It is read-only, as sessions share it.
+        """
         parts = list(self._found)  # another session may add one
-        if self._picture is None or self._picture[0] != len(parts):
-            picture = _put_together(parts)
-            for array in vars(picture).values():
-                array.setflags(write=False)
+        if parts and (self._picture is None or self._picture[0] != len(parts)):
+            names = ["density", "exponents", "regime", "period"]
+            picture = xr.concat([part[names] for part in parts], "beta").sortby("beta")
+            for variable in picture.data_vars.values():
+                variable.values.setflags(write=False)
             self._picture = len(parts), picture
-        return self._picture[1]
+        return None if self._picture is None else self._picture[1]
 
     def _look(self, betas: np.ndarray) -> tuple[float, float]:
         """A range with a margin that holds the magnetisation of the first columns."""
@@ -129,18 +110,6 @@ class DiagramStepper(Work):
             longest_period=DIAGRAM_PERIOD,
             batch=len(betas),
         )
-
-
-def _put_together(parts: list[xr.Dataset]) -> DiagramPicture:
-    if not parts:
-        none, empty = np.zeros(0), np.zeros((BINS, 0))
-        return DiagramPicture(none, np.zeros(BINS), empty, empty, np.zeros((0, 1)), none, none)
-    names = ["density", "exponents", "regime", "period"]
-    found = xr.concat([part[names] for part in parts], "beta").sortby("beta")
-    counts = found.density.values.T
-    image = counts / np.maximum(counts.sum(axis=0), 1)
-    columns = (found[name].values for name in names[1:])
-    return DiagramPicture(found.beta.values, found.value.values.copy(), counts, image, *columns)
 
 
 def refining_order(columns: int, lanes: int = SLICE) -> np.ndarray:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import xarray as xr
 
-from ..dynamics import REGIMES, Regime
+from ..dynamics import Regime
 from ..figures.style import short_number
-from .dynamics_steps import DiagramPicture, Judgement
+from .dynamics_steps import Judgement
 from .dynamics_view import KEPT, DynamicsPicture, confidence_of
 
 
@@ -26,24 +27,20 @@ def plane_table(picture: DynamicsPicture) -> dict[str, np.ndarray]:
 
 def spectrum_table(picture: DynamicsPicture) -> dict[str, np.ndarray]:
     """Frequencies in cycles per step, and power spectral density."""
-    return {"frequency": picture.frequencies, "power": picture.power}
+    return {"frequency": picture.spectrum.frequency.values, "power": picture.spectrum.values}
 
 
-def diagram_table(diagram: DiagramPicture) -> dict[str, np.ndarray]:
+def diagram_table(diagram: xr.Dataset | None) -> dict[str, np.ndarray]:
     """Every bin that the orbit visits: β, the middle of the bin, and how many steps were there."""
-    column, bin_number = np.nonzero(diagram.counts.T)
+    if diagram is None:
+        return {}
+    counts = diagram.density.values
+    column, cell = np.nonzero(counts)
     return {
-        "beta": diagram.betas[column],
-        "value": diagram.bins[bin_number],
-        "points": diagram.counts[bin_number, column],
+        "beta": diagram.beta.values[column],
+        "value": diagram.value.values[cell],
+        "points": counts[column, cell],
     }
-
-
-def exponent_table(diagram: DiagramPicture) -> dict[str, np.ndarray]:
-    """Column by column: β, the exponents, the regime in words and the period, 0 for none."""
-    exponents = {f"exponent_{number + 1}": column for number, column in enumerate(diagram.exponents.T)}
-    names = np.array(REGIMES)[diagram.regimes.astype(int)]
-    return {"beta": diagram.betas, **exponents, "regime": names, "period": diagram.periods}
 
 
 def numbers_of(picture: DynamicsPicture, judgement: Judgement | None = None) -> list[tuple[str, str]]:
@@ -52,11 +49,6 @@ def numbers_of(picture: DynamicsPicture, judgement: Judgement | None = None) -> 
     Arguments:
         picture: of `picture_of`.
         judgement: a longer look at the same choice, whose verdict counts once there is one.
-
-    Example:
-        >>> from thermoformer.app.dynamics_view import DynamicsChoice, picture_of
-        >>> numbers_of(picture_of(DynamicsChoice(beta=1.0)))[:2]
-        [('regime', 'periodic, 4 steps'), ('quick look', '36 000 steps')]
     """
     longer = None if judgement is None else judgement.verdict
     verdict: Regime = longer or picture.verdict

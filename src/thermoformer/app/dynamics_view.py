@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
+import xarray as xr
 
 from .._validation import fail, nonnegative_integer, nonnegative_number, one_of, real_array
 from ..dynamics import (
@@ -141,7 +142,7 @@ class DynamicsPicture:
     Fields:
         choice: what was chosen.
         values: [step, component], the magnetisation after the transient.
-        frequencies, power: [frequency], the spectrum of the chosen component, in cycles per step.
+        spectrum: [frequency], that of the chosen component, in cycles per step.
         peak: the frequency with most power; NaN if the component does not move.
         verdict: the quick look at regime and exponents.
         spread: [shown step, component], two standard deviations of a network of `choice.band` bits; None without band.
@@ -149,8 +150,7 @@ class DynamicsPicture:
 
     choice: DynamicsChoice
     values: np.ndarray
-    frequencies: np.ndarray
-    power: np.ndarray
+    spectrum: xr.DataArray
     peak: float
     verdict: Regime
     spread: np.ndarray | None = None
@@ -292,19 +292,13 @@ def picture_of(choice: DynamicsChoice) -> DynamicsPicture:
     values = getattr(path, f"m_{choice.role}").reshape(KEPT, -1)
     series = values[:, choice.component - 1]
     spectrum = power_spectrum(series, segment=SEGMENT)
-    frequencies, power = np.array(spectrum.frequency.values), np.array(spectrum.values)
-    peak = float(frequencies[1 + np.argmax(power[1:])]) if np.ptp(series) > STILL else np.nan
+    # Not by `idxmax` of xarray, which takes longer than all else here.
+    largest = 1 + np.argmax(spectrum.values[1:])
+    peak = float(spectrum.frequency.values[largest]) if np.ptp(series) > STILL else np.nan
     spread = _spread(computed_choice(choice), choice.band, choice.role) if choice.band else None
-    for array in (
-        values,
-        frequencies,
-        power,
-        verdict.exponents,
-        verdict.errors,
-        *(() if spread is None else (spread,)),
-    ):
+    for array in (values, spectrum.values, verdict.exponents, verdict.errors):
         array.setflags(write=False)
-    return DynamicsPicture(choice, values, frequencies, power, peak, verdict, spread)
+    return DynamicsPicture(choice, values, spectrum, peak, verdict, spread)
 
 
 def computed_choice(choice: DynamicsChoice) -> DynamicsChoice:

@@ -20,12 +20,7 @@ from .uploads import Upload
 
 
 def code_of(choice: LearningChoice) -> str:
-    """Calls of public functions that make the numbers of a choice and their figures.
-
-    Example:
-        >>> print(code_of(LearningChoice()).splitlines()[0])
-        import numpy as np
-    """
+    """Calls of public functions that make the numbers of a choice and their figures."""
     noise = f"{choice.perpendicular_noise!r}, {choice.parallel_noise!r}, stay_probability={choice.stay_probability!r}"
     data = _TASK.format(
         noise=noise,
@@ -46,13 +41,6 @@ def code_of_file(name: str, upload: Upload, *, width: int, temperature: float, s
         upload: its content.
         width, temperature: of the solution shown.
         seed: of the split into training and test examples.
-
-    Example:
-        >>> from thermoformer.app.uploads import upload_of
-        >>> upload = upload_of("mine.csv", b"label,a\\n1,2\\n-1,3\\n1,4\\n-1,5\\n")
-        >>> lines = code_of_file("mine.csv", upload, width=10, temperature=0.1, seed=0).splitlines()
-        >>> next(line for line in lines if line.startswith("table"))
-        'table = pd.read_csv("mine.csv", encoding="utf-8-sig").to_numpy(float)'
     """
     known, train = json.dumps(Path(name).name, ensure_ascii=False), round(len(upload.labels) / 2)
     if upload.columns is None:

@@ -25,15 +25,8 @@ LOWER: dict[str, Any] = {"width": 330, "height": 350}
 
 
 def accuracy_drawing(picture: LearningPicture) -> str:
-    """Test accuracy against width, the Gaussian process, and the point where the reader is.
-
-    Example:
-        >>> from thermoformer.app.learning_view import LearningChoice, picture_of
-        >>> text = accuracy_drawing(picture_of(LearningChoice(layers=("good+random", "uniform"), train=50)))
-        >>> ">theory, N = 10: " in text
-        True
-    """
-    table, limit = accuracy_table(picture), 100 * picture.limit_accuracy
+    """Test accuracy against width, the Gaussian process, and the point where the reader is."""
+    table, limit = accuracy_table(picture), 100 * picture.limit.accuracy
     widths, percent = table["width"], 100 * table["accuracy"]
     levels = {f"Gaussian process, {limit:.1f} %": limit}
     shown = width_display(widths, {"theory": percent}, levels=levels, marked=picture.width)
@@ -54,53 +47,27 @@ _TICKS = (5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 
 
 def order_drawing(picture: LearningPicture) -> str:
-    """The order parameter U as a matrix over paths; white is zero.
-
-    Example:
-        >>> from thermoformer.app.learning_view import LearningChoice, picture_of
-        >>> "good→uniform" in order_drawing(picture_of(LearningChoice(layers=("good+random", "uniform"), train=50)))
-        True
-    """
+    """The order parameter U as a matrix over paths; white is zero."""
     names = picture.path_names
     beside = len(names) <= MOST_SIDE_BY_SIDE
-    shown = order_parameter_display(picture.order_parameter, names, column_names=beside)
+    shown = order_parameter_display(picture.solution.order_parameter, names, column_names=beside)
     label = "" if beside else "paths in the order of the rows"
     return drawing(replace(shown, x=replace(shown.x, label=label)), **UPPER)
 
 
 def kernel_drawing(picture: LearningPicture) -> str:
-    """The kernel K between training examples, sorted by label, with lines between the classes.
-
-    Example:
-        >>> from thermoformer.app.learning_view import LearningChoice, picture_of
-        >>> "class −1" in kernel_drawing(picture_of(LearningChoice(layers=("good+random", "uniform"), train=50)))
-        True
-    """
-    shown = kernel_display(picture.kernel, picture.kernel_labels, classes=picture.classes)
+    """The kernel K between training examples, sorted by label, with lines between the classes."""
+    shown = kernel_display(picture.kernel, picture.kernel_labels, classes=picture.data.classes)
     return drawing(replace(shown, x=replace(shown.x, label="training examples")), **LOWER)
 
 
 def overlap_drawing(picture: LearningPicture) -> str:
-    """How much of the labels lies along each principal component of the kernel, beside the Gaussian process.
-
-    Example:
-        >>> from thermoformer.app.learning_view import LearningChoice, picture_of
-        >>> text = overlap_drawing(picture_of(LearningChoice(layers=("good+random", "uniform"), train=50)))
-        >>> text.count("<rect") == 2 * 30 + 2
-        True
-    """
-    overlaps = {f"N = {picture.width}": picture.overlaps, "Gaussian process": picture.limit_overlaps}
+    """How much of the labels lies along each principal component of the kernel, beside the Gaussian process."""
+    overlaps = {f"N = {picture.width}": picture.overlaps, "Gaussian process": picture.limit.overlaps}
     return drawing(overlap_display(overlaps), **LOWER)
 
 
 def paths_drawing(picture: LearningPicture) -> str:
-    """The paths from input to output through the heads, each as thick as its U_ππ.
-
-    Example:
-        >>> from thermoformer.app.learning_view import LearningChoice, picture_of
-        >>> text = paths_drawing(picture_of(LearningChoice(layers=("good+random", "uniform"), train=50)))
-        >>> [name in text for name in ("1.1 good", "1.2 random", "2.1 uniform")]
-        [True, True, True]
-    """
-    heads = numbered_heads(picture.heads)
-    return drawing(path_display(picture.path_heads, heads, picture.path_scores, picture.path_names), **LOWER)
+    """The paths from input to output through the heads, each as thick as its U_ππ."""
+    heads, through = numbered_heads(picture.data.heads), picture.solution.architecture.path_heads()
+    return drawing(path_display(through, heads, picture.path_scores, picture.path_names), **LOWER)

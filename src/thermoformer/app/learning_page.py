@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import marimo as mo
@@ -62,7 +61,6 @@ class LearningView(View):
         address, say_waits: as in `View`.
 
     Fields:
-        cards: where the figures stand, by name.
         work: the computation under way; None if the last question was wrong.
         stopped: whether the reader stopped it, or it could not go on.
         trouble: why it could not.
@@ -150,10 +148,10 @@ class LearningView(View):
             return
         if self._drawn is not work:
             self._drawn = work
-            self._draw(work.picture, _SOLUTION)
+            self.draw(work.picture, _SOLUTION)
             # Until the new curve is known, the last one stays.
             if not self.cards["accuracy"].shown:
-                self._draw(work.picture, _CURVE)
+                self.draw(work.picture, _CURVE)
             if not work.done:
                 yield self._page()
         try:
@@ -161,7 +159,7 @@ class LearningView(View):
         except ValueError as error:  # another width than the one shown
             self.trouble = str(error)
             self.stop()
-        self._draw(work.picture, _CURVE)
+        self.draw(work.picture, _CURVE)
         self.wait(not (work.done or self.stopped))
         yield mo.vstack([*([problem(self.trouble)] if self.trouble else []), self._page()])
 
@@ -172,10 +170,6 @@ class LearningView(View):
             self.work.advance()
             if time.monotonic() > end:
                 break
-
-    def _draw(self, picture: LearningPicture, kinds: dict[str, tuple[Any, Any]]) -> None:
-        for name, (drawing, table) in kinds.items():
-            self.cards[name].draw(drawing(picture), partial(table, picture))
 
     def _page(self) -> mo.Html:
         rows = [cards([self.cards[name].html() for name in names]) for names in _ROWS]
@@ -218,11 +212,11 @@ def numbers_of(picture: LearningPicture) -> list[tuple[str, str]]:
     """Short labels with their values."""
     return [
         (f"test accuracy, N = {picture.width}", f"{100 * picture.test_accuracy:.1f} %"),
-        ("Gaussian process", f"{100 * picture.limit_accuracy:.1f} %"),
+        ("Gaussian process", f"{100 * picture.limit.accuracy:.1f} %"),
         ("training accuracy", f"{100 * picture.train_accuracy:.1f} %"),
-        ("log evidence", short_number(picture.log_evidence)),
-        ("log evidence, GP", short_number(picture.limit_log_evidence)),
+        ("log evidence", short_number(picture.solution.log_evidence)),
+        ("log evidence, GP", short_number(picture.limit.solution.log_evidence)),
         ("heaviest path", picture.path_names[int(np.argmax(picture.path_scores))]),
-        ("largest label overlap", f"{picture.overlaps.max():.2f} (GP {picture.limit_overlaps.max():.2f})"),
-        ("solver", "converged" if picture.converged else "not converged"),
+        ("largest label overlap", f"{picture.overlaps.max():.2f} (GP {picture.limit.overlaps.max():.2f})"),
+        ("solver", "converged" if picture.solution.converged else "not converged"),
     ]

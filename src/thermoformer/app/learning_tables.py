@@ -9,14 +9,15 @@ from .learning_view import LearningPicture
 
 def accuracy_table(picture: LearningPicture) -> dict[str, np.ndarray]:
     """Columns width, accuracy, converged and gaussian_process; the chosen width stands among the others."""
-    others = picture.widths != picture.width
-    widths = np.append(picture.widths[others], picture.width)
+    curve = picture.curve
+    others = curve.widths != picture.width
+    widths = np.append(curve.widths[others], picture.width)
     order = np.argsort(widths)
     return {
         "width": widths[order],
-        "accuracy": np.append(picture.accuracies[others], picture.test_accuracy)[order],
-        "converged": np.append(picture.curve_converged[others], picture.converged)[order],
-        "gaussian_process": np.full(len(widths), picture.limit_accuracy),
+        "accuracy": np.append(curve.accuracies[others], picture.test_accuracy)[order],
+        "converged": np.append(curve.converged[others], picture.solution.converged)[order],
+        "gaussian_process": np.full(len(widths), picture.limit.accuracy),
     }
 
 
@@ -26,7 +27,7 @@ def order_table(picture: LearningPicture) -> dict[str, np.ndarray]:
     return {
         "path": np.repeat(names, len(names)),
         "other_path": np.tile(names, len(names)),
-        "order_parameter": picture.order_parameter.ravel(),
+        "order_parameter": picture.solution.order_parameter.ravel(),
     }
 
 
@@ -47,14 +48,15 @@ def overlap_table(picture: LearningPicture) -> dict[str, np.ndarray]:
     return {
         "component": np.arange(1, len(picture.overlaps) + 1),
         "overlap": picture.overlaps,
-        "gaussian_process": picture.limit_overlaps,
+        "gaussian_process": picture.limit.overlaps,
     }
 
 
 def paths_table(picture: LearningPicture) -> dict[str, np.ndarray]:
     """Columns path, one per layer with its head, and order_parameter, which is U_ππ."""
+    through = picture.solution.architecture.path_heads().T
     heads = {
-        f"head_{layer + 1}": np.array([names[head] for head in picture.path_heads[:, layer]])
-        for layer, names in enumerate(picture.heads)
+        f"head_{layer}": np.array(names)[numbers]
+        for layer, (names, numbers) in enumerate(zip(picture.data.heads, through, strict=True), 1)
     }
     return {"path": np.array(picture.path_names), **heads, "order_parameter": picture.path_scores}

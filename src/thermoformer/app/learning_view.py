@@ -124,11 +124,11 @@ class LearningChoice:
 
 
 class Curve(NamedTuple):
-    """Test accuracy against width, as fields of `LearningPicture`; empty by default."""
+    """Test accuracy, from 0 to 1, over a fixed grid of widths, [width]; empty by default."""
 
     widths: np.ndarray = np.zeros(0, int)
     accuracies: np.ndarray = np.zeros(0)
-    curve_converged: np.ndarray = np.zeros(0, bool)
+    converged: np.ndarray = np.zeros(0, bool)
 
 
 class Limit(NamedTuple):
@@ -177,41 +177,39 @@ class LearningPicture:
     """All that the Learning view shows.
 
     Fields:
-        width: N of the solution shown.
-        widths, accuracies, curve_converged: test accuracy, from 0 to 1, over a fixed grid of widths, [width]; the
-            widest of them while the others are still being solved.
-        limit_accuracy, limit_log_evidence, limit_overlaps: of the Gaussian process.
-        heads: names of the heads by layer; path_heads: the head of each path in each layer, [path, layer].
-        path_names, order_parameter, path_scores: U [path, path] and its diagonal.
+        data: the examples.
+        solution: at the width shown.
+        limit: the Gaussian process.
+        curve: over all widths; the widest of them while the others are still being solved.
         kernel, kernel_labels: K between training examples sorted by label, at most 100 of them, and their labels.
-        classes: names of the labels −1 and +1.
         overlaps: |v_k · y|/√P of the labels with the leading components of the whole kernel, [component].
-        log_evidence, train_accuracy, test_accuracy, converged: of the solution.
-        train_examples, test_examples: their numbers.
+        train_accuracy, test_accuracy: of the solution.
     """
 
-    width: int
-    widths: np.ndarray
-    accuracies: np.ndarray
-    curve_converged: np.ndarray
-    limit_accuracy: float
-    limit_log_evidence: float
-    limit_overlaps: np.ndarray
-    heads: tuple[tuple[str, ...], ...]
-    path_heads: np.ndarray
-    path_names: tuple[str, ...]
-    order_parameter: np.ndarray
-    path_scores: np.ndarray
+    data: Data
+    solution: Solution
+    limit: Limit
+    curve: Curve
     kernel: np.ndarray
     kernel_labels: np.ndarray
-    classes: tuple[str, str]
     overlaps: np.ndarray
-    log_evidence: float
     train_accuracy: float
     test_accuracy: float
-    converged: bool
-    train_examples: int
-    test_examples: int
+
+    @property
+    def width(self) -> int:
+        """N of the solution."""
+        return self.solution.architecture.widths[0]
+
+    @property
+    def path_names(self) -> tuple[str, ...]:
+        """One per path."""
+        return self.solution.architecture.path_names(self.data.heads)
+
+    @property
+    def path_scores(self) -> np.ndarray:
+        """U_ππ, [path]."""
+        return path_scores(self.solution.architecture, self.solution.order_parameter)
 
 
 @lru_cache(maxsize=12)  # 5 to 30 MB each
@@ -316,7 +314,7 @@ class LearningWork(Work):
             accuracy = _accuracy(solution, data.test, data.test_labels)
             points.insert(0, (solution.architecture.widths[0], accuracy, solution.converged))
             curve = Curve(*map(np.array, zip(*points, strict=True)))
-            self.picture = replace(picture, **curve._asdict())
+            self.picture = replace(picture, curve=curve)
         if curve is not None:
             data.curves[temperature] = curve
 
@@ -350,9 +348,9 @@ def picture_of(choice: LearningChoice) -> LearningPicture:
 
     Example:
         >>> picture = picture_of(LearningChoice(layers=("good+random", "uniform"), train=50))
-        >>> picture.path_names, picture.order_parameter.shape
+        >>> picture.path_names, picture.solution.order_parameter.shape
         (('good→uniform', 'random→uniform'), (2, 2))
-        >>> picture.converged, picture.widths[:3].tolist()
+        >>> picture.solution.converged, picture.curve.widths[:3].tolist()
         (True, [5, 10, 20])
     """
     work = work_of(choice)
@@ -445,29 +443,18 @@ def _limit(data: Data, temperature: float) -> Limit:
 
 
 def _picture(data: Data, limit: Limit, solution: Solution, curve: Curve) -> LearningPicture:
-    arch, kernel = solution.architecture, solution.kernel(data.train)
+    kernel = solution.kernel(data.train)
     order = np.argsort(data.labels, kind="stable")
     if len(order) > KERNEL_SHOWN:
         order = order[np.linspace(0, len(order) - 1, KERNEL_SHOWN).round().astype(int)]
     return LearningPicture(
-        width=arch.widths[0],
-        **curve._asdict(),
-        limit_accuracy=limit.accuracy,
-        limit_log_evidence=limit.solution.log_evidence,
-        limit_overlaps=limit.overlaps,
-        heads=data.heads,
-        path_heads=arch.path_heads(),
-        path_names=arch.path_names(data.heads),
-        order_parameter=solution.order_parameter,
-        path_scores=path_scores(arch, solution.order_parameter),
+        data,
+        solution,
+        limit,
+        curve,
         kernel=kernel[np.ix_(order, order)],
         kernel_labels=data.labels[order],
-        classes=data.classes,
         overlaps=_overlaps(kernel, data.labels),
-        log_evidence=solution.log_evidence,
         train_accuracy=_accuracy(solution, data.train, data.labels),
         test_accuracy=_accuracy(solution, data.test, data.test_labels),
-        converged=solution.converged,
-        train_examples=len(data.labels),
-        test_examples=len(data.test_labels),
     )

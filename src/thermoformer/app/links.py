@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from .._validation import fail, nonnegative_integer, real_array
+from .._validation import fail, nonnegative_integer, one_number
 
 Choice = TypeVar("Choice")
 # Longer than any valid value: a table of signs is the longest.
@@ -91,7 +91,7 @@ def set_field(choice: Any, name: str, value: Any) -> None:
 
 def within(name: str, value: Any, low: float, high: float) -> float:
     """A number between two others."""
-    number = float(real_array(name, value, ()))
+    number = one_number(name, value)
     if not low <= number <= high:
         raise fail(name, f"{number:g}", f"a number from {low:g} to {high:g}")
     return number

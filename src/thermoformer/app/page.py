@@ -6,6 +6,7 @@ import html
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import marimo as mo
@@ -23,32 +24,7 @@ from .links import from_link, to_link
 # What a reader chooses in each view.
 VIEWS = {"Learning": LearningChoice, "Dynamics": DynamicsChoice}
 
-STYLE = """<style>
-.tf-title { font-size: 1.5rem; font-weight: 650; margin: 0; letter-spacing: -0.01em; }
-.tf-line { color: #555; margin: 0.1rem 0 0 0; }
-.tf-numbers { display: flex; flex-wrap: wrap; gap: 0.4rem 1.8rem; padding: 0.5rem 0; }
-.tf-number { display: flex; flex-direction: column; }
-.tf-number span { color: #666; font-size: 0.8rem; }
-.tf-number b { font-size: 1.05rem; font-variant-numeric: tabular-nums; }
-.tf-problem { border-left: 4px solid #D55E00; background: #FDF3EC; padding: 0.5rem 0.8rem; margin: 0.3rem 0; }
-.tf-progress { color: #666; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
-.tf-progress progress { width: 12rem; vertical-align: middle; margin-right: 0.6rem; accent-color: #0072B2; }
-.tf-row { display: flex; flex-wrap: wrap; gap: 0.3rem; align-items: center; }
-.tf-row > span { flex: 0 0 100%; color: #444; }
-.tf-cards { display: grid; gap: 0.5rem; grid-template-columns: repeat(auto-fit, minmax(min(17rem, 100%), 1fr)); }
-.tf-card { min-width: 0; display: flex; flex-direction: column; justify-content: flex-end; }
-.tf-drawing { width: 100%; height: auto; margin: auto; flex: none; }
-.tf-under { position: relative; width: 100%; max-width: 1100px; margin: auto; }
-.tf-picker { position: absolute; top: 0; bottom: 0; overflow: hidden; opacity: 0; display: grid; }
-/* marimo's slider is a line of some pixels: stretched, it is as high as the drawing. */
-.tf-picker > div { align-self: center; transform: scaleY(80); }
-.tf-saved { display: flex; justify-content: flex-end; gap: 0.3rem; }
-.tf-code { border-bottom: 1px solid #E3E3E3; padding: 0.4rem 0; }
-.tf-code > summary { color: #666; cursor: pointer; }
-.tf-code pre { overflow-x: auto; }
-.tf-unseen { height: 0; overflow: hidden; visibility: hidden; }
-@media (max-width: 1023px) { .tf-title { padding-left: 2.6rem; } }
-</style>"""
+STYLE = f"<style>{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}</style>"
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class Place:
             'http://127.0.0.1:8000/'
         """
         # A browser cannot open the address that stands for all of them.
-        shown = LOOPBACK if self.host == "0.0.0.0" else f"[{self.host}]" if ":" in self.host else self.host
+        shown = LOOPBACK if self.host == "0.0.0.0" else _bracketed(self.host)
         return f"http://{shown}:{port}/" + (f"?access_token={self.token}" if self.token else "")
 
     def hosts(self, port: int) -> list[str] | None:

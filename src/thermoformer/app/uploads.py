@@ -130,15 +130,13 @@ def _table(content: bytes) -> tuple[list[str] | None, np.ndarray]:
     width = len(header or lines[0])
     if not lines:
         raise fail("file", f"0 rows of {width}", "at least one row of numbers")
-    numbers = np.empty((len(lines), width))
-    for row, cells in enumerate(lines):
+    for row, cells in enumerate(lines, 1):
         if len(cells) != width:
-            raise fail("file", f"{len(cells)} values in row {row + 1}", f"{width}, as in the first row")
-        for column, cell in enumerate(cells):
-            value = _number(cell)
-            if value is None or not math.isfinite(value):
-                raise fail("file", f"{cell.strip()[:20]!r} in row {row + 1}, column {column + 1}", "a finite number")
-            numbers[row, column] = value
+            raise fail("file", f"{len(cells)} values in row {row}", f"{width}, as in the first row")
+    numbers = np.array([[_number(cell) for cell in cells] for cells in lines], float)
+    for row, column in np.argwhere(~np.isfinite(numbers)):
+        cell = lines[row][column].strip()[:20]
+        raise fail("file", f"{cell!r} in row {row + 1}, column {column + 1}", "a finite number")
     return header, numbers
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import marimo as mo
 
 from .links import LARGEST_SEED
-from .page import compiling, problem, write_link
+from .page import Card, compiling, problem, write_link
 from .uploads import LARGEST_FILE
 
 
@@ -22,11 +23,13 @@ class View(ABC):
 
     Fields:
         controls: marimo's elements by name, made once.
+        cards: where the figures stand, by name.
         waits: whether there is work that ticks of the clock go on with.
     """
 
     name: ClassVar[str]
     controls: Any
+    cards: dict[str, Card]
 
     def __init__(self, address: Any, say_waits: Callable[[str, bool], None]) -> None:
         self.waits = False
@@ -64,6 +67,16 @@ class View(ABC):
         except ValueError as error:
             self.forget()
             yield problem(str(error))
+
+    def draw(self, picture: Any, kinds: Mapping[str, tuple[Any, Any]]) -> list[mo.Html]:
+        """Draws figures of a picture on their cards.
+
+        Arguments:
+            kinds: by name of the card, what draws the figure, and what makes the table behind it.
+        """
+        return [
+            self.cards[name].draw(drawing(picture), partial(table, picture)) for name, (drawing, table) in kinds.items()
+        ]
 
     def write_link(self, choice: Any) -> None:
         """Writes a choice into the address."""

@@ -64,7 +64,7 @@ def convergence(
     ends: list[float] = []
     marks: list[Mark] = []
     for index, name in enumerate(names):
-        middle, factor = _geometric(dataset.error.sel(approach=name))
+        middle, factor = (part.values for part in _geometric(dataset.error.sel(approach=name)))
         drawn = np.isfinite(middle)
         if not drawn.any():
             continue
@@ -101,23 +101,19 @@ def _guide(widths: np.ndarray, middle: np.ndarray, power: float, colour: str) ->
     return [Curve(widths, line, colour, line=1.2, dashes=(4, 3)), Text(*place, text, colour, 11.5, **beside)]
 
 
-def _geometric(values: xr.DataArray) -> tuple[np.ndarray, np.ndarray]:
-    """Geometric mean over seeds and the factor of one standard deviation, [width]; 0 and nan count as absent."""
-    values = values.transpose(..., "width") if "seed" in values.dims else values.expand_dims("seed")
-    logs = np.log(np.where(values.values > 0, values.values, np.nan))
-    count = np.isfinite(logs).sum(axis=0)
-    mean = np.nansum(logs, axis=0) / np.where(count, count, np.nan)
-    spread = np.sqrt(np.nansum((logs - mean) ** 2, axis=0) / np.maximum(count - 1, 1))
-    return np.exp(mean), np.exp(spread)
+def _geometric(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
+    """Geometric mean over seeds and the factor of one standard deviation; 0 and nan count as absent."""
+    several = values if "seed" in values.dims else values.expand_dims("seed")
+    logs = xr.ufuncs.log(several.where(several > 0))
+    # One seed has no spread.
+    return xr.ufuncs.exp(logs.mean("seed")), xr.ufuncs.exp(logs.std("seed", ddof=1).fillna(0.0))
 
 
 def _noise_floor(dataset: xr.Dataset) -> np.ndarray | None:
     """The largest noise of any approach at each width; None where nothing is noisy."""
     if "noise" not in dataset or not (dataset.noise > 0).any():
         return None
-    floors = np.stack([_geometric(dataset.noise.sel(approach=name))[0] for name in dataset.approach.values])
-    largest = np.max(np.where(np.isfinite(floors), floors, 0.0), axis=0)
-    return np.where(largest > 0, largest, np.nan)
+    return _geometric(dataset.noise)[0].max("approach").values
 
 
 def approach_label(name: str) -> str:

@@ -15,7 +15,7 @@ from matplotlib.colors import to_hex
 
 from .._validation import fail, one_of, positive_integer
 from ..dynamics import REGIMES
-from .display import Axis, Curve, Display, Image, Key, Level, Mark
+from .display import Axis, Curve, Display, Image, Key, Level, Mark, cell_edges
 from .orbits import overlap_name
 from .style import DIVERGING, PALETTE, figure_grid, styled
 
@@ -111,7 +111,7 @@ def diagram_displays(
     else:
         mark = _density(dataset, values, ends, "share of points per bin" if colorbar else "")
     return (
-        Display((mark,), across, Axis(_observable(dataset), tuple(_edges(cells)[[0, -1]]))),
+        Display((mark,), across, Axis(_observable(dataset), tuple(cell_edges(cells)[[0, -1]]))),
         _exponents(dataset, values, across, exponents, lowest),
         _strip(dataset, values, across),
     )
@@ -140,7 +140,7 @@ def phase_diagram_image(
     if not isinstance(dataset, xr.Dataset) or "regime" not in dataset or dataset.regime.ndim != 2:
         raise fail("dataset", _what(dataset), "a phase diagram over two parameters")
     names = [str(name) for name in dataset.regime.dims]
-    x, y = (_edges(dataset[name].values) for name in names)
+    x, y = (cell_edges(dataset[name].values) for name in names)
     if one_of("show", show, ("regime", "exponent")) == "regime":
         marks = _regimes(dataset.regime.values.T, x, y)
     else:
@@ -173,7 +173,7 @@ def hysteresis(dataset: xr.Dataset, ax: Axes | None = None) -> Axes:
     up, down = (_pooled(dataset.density.sel(direction=name).values) > 0 for name in ("up", "down"))
     code = np.where(up & down, 1.0, np.where(up, 2.0, np.where(down, 3.0, np.nan)))
     looks = {"both": PALETTE["grey"], "up alone": PALETTE["vermilion"], "down alone": PALETTE["blue"]}
-    edges = _column_edges(values, len(code)), _edges(dataset.value.values)
+    edges = _column_edges(values, len(code)), cell_edges(dataset.value.values)
     image = Image(code.T, *edges, tuple(looks.values()), (0.5, 3.5))
     marks = [image, *(Key(colour, label=name) for name, colour in looks.items())]
     axes = Axis(_SYMBOLS.get(parameter, parameter)), Axis(_observable(dataset))
@@ -187,7 +187,7 @@ def _density(dataset: xr.Dataset, values: np.ndarray, ends: tuple[float, float] 
         known = share[np.isfinite(share)]
         low, high = np.quantile(known, [0.05, 0.99]).tolist() if known.size else (1e-3, 1.0)
         ends = max(low, high / 1e4), max(high, 1.001 * low)
-    edges = _column_edges(values, len(share)), _edges(dataset.value.values)
+    edges = _column_edges(values, len(share)), cell_edges(dataset.value.values)
     return Image(share.T, *edges, DENSITY_COLOURS, ends, log=True, bar=bar)
 
 
@@ -218,7 +218,7 @@ def _exponents(dataset: xr.Dataset, values: np.ndarray, across: Axis, count: int
 
 def _strip(dataset: xr.Dataset, values: np.ndarray, across: Axis) -> Display:
     order = np.argsort(values)
-    edges = np.clip(_edges(values[order]), values.min(), values.max())
+    edges = np.clip(cell_edges(values[order]), values.min(), values.max())
     marks = _regimes(dataset.regime.values[None, order], edges, np.array([0.0, 1.0]))
     return Display(marks, across, Axis("", (0, 1), ticks=[]), "below", columns=len(REGIMES), frame=False)
 
@@ -230,18 +230,10 @@ def _regimes(codes: np.ndarray, x: np.ndarray, y: np.ndarray) -> list[Mark]:
     return [image, *(Key(REGIME_COLOURS[name], label=name) for name in found)]
 
 
-def _edges(centres: np.ndarray) -> np.ndarray:
-    """Edges of cells around centres in ascending order: half way between neighbours."""
-    if len(centres) == 1:
-        return np.array([centres[0] - 0.5, centres[0] + 0.5])
-    middle = (centres[1:] + centres[:-1]) / 2
-    return np.array([2 * centres[0] - middle[0], *middle, 2 * centres[-1] - middle[-1]], float)
-
-
 def _column_edges(values: np.ndarray, columns: int) -> np.ndarray:
     """Edges of the columns, among which the values are shared evenly."""
     if columns == len(values):
-        return _edges(values)
+        return cell_edges(values)
     starts = np.linspace(0, len(values), columns + 1)
     return np.interp(starts - 0.5, np.arange(len(values)), values)
 

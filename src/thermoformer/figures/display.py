@@ -366,3 +366,16 @@ class Display:
             look["bbox_transform"] = ax.transAxes + down
         look |= {"title": self.heading or None, "title_fontsize": 9.5, **_LEGENDS[self.legend]}
         ax.legend(handles=entries, **look).set_zorder(10)
+
+
+def cell_edges(centres: np.ndarray) -> np.ndarray:
+    """Edges of cells around centres in ascending order: half way between neighbours.
+
+    Example:
+        >>> cell_edges(np.array([1.0, 2.0, 4.0])).tolist()
+        [0.5, 1.5, 3.0, 5.0]
+    """
+    if len(centres) == 1:
+        return np.array([centres[0] - 0.5, centres[0] + 0.5])
+    middle = (centres[1:] + centres[:-1]) / 2
+    return np.array([2 * centres[0] - middle[0], *middle, 2 * centres[-1] - middle[-1]], float)

@@ -16,31 +16,21 @@ from .style import PALETTE
 
 # Layers by colour and marker, so that neither is needed alone.
 _LAYERS = (("blue", "o"), ("vermilion", "s"), ("green", "^"), ("purple", "D"))
-# One look per order in every figure; dashed: none that a score would take.
-_ORDERS: dict[str, dict[str, Any]] = {
-    "theory": {"colour": PALETTE["blue"], "marker": "o"},
-    "evidence": {"colour": PALETTE["green"], "marker": "^"},
-    "gradient": {"colour": PALETTE["vermilion"], "marker": "s"},
-    "trained": {"colour": PALETTE["purple"], "marker": "D"},
-    "theory, rescored": {"colour": PALETTE["blue"], "marker": "o", "dashes": (1, 1.65), "hollow": True},
-    "evidence, rescored": {"colour": PALETTE["green"], "marker": "^", "dashes": (1, 1.65), "hollow": True},
-    "theory, descending": {"colour": PALETTE["sky"], "marker": "v", "dashes": (3.7, 1.6)},
-    "search": {"colour": PALETTE["black"], "marker": "*", "dashes": (3.7, 1.6)},
-    "predicted": {"colour": PALETTE["orange"], "marker": "P"},
-    "magnitude": {"colour": PALETTE["grey"], "marker": "X", "dashes": (1, 1.65)},
+# One look per order in every figure: label, colour, marker, dashes (those of orders that no score would take are long),
+# and whether markers are hollow.
+_ORDERS: dict[str, tuple[str, str, str, tuple[float, ...], bool]] = {
+    "theory": ("theory's U, lowest first", "blue", "o", (), False),
+    "evidence": ("evidence, lowest first", "green", "^", (), False),
+    "gradient": ("gradient, lowest first", "vermilion", "s", (), False),
+    "trained": ("trained U, lowest first", "purple", "D", (), False),
+    "theory, rescored": ("theory's U, solved again", "blue", "o", (1, 1.65), True),
+    "evidence, rescored": ("evidence, solved again", "green", "^", (1, 1.65), True),
+    "theory, descending": ("theory's U, highest first", "sky", "v", (3.7, 1.6), False),
+    "search": ("best set on validation", "black", "*", (3.7, 1.6), False),
+    "predicted": ("best set predicted by the theory", "orange", "P", (), False),
+    "magnitude": ("norm of weights, lowest first", "grey", "X", (1, 1.65), False),
 }
-ORDER_LABELS = {
-    "theory": "theory's U, lowest first",
-    "evidence": "evidence, lowest first",
-    "gradient": "gradient, lowest first",
-    "trained": "trained U, lowest first",
-    "theory, rescored": "theory's U, solved again",
-    "evidence, rescored": "evidence, solved again",
-    "theory, descending": "theory's U, highest first",
-    "search": "best set on validation",
-    "predicted": "best set predicted by the theory",
-    "magnitude": "norm of weights, lowest first",
-}
+ORDER_LABELS = {order: label for order, (label, *_) in _ORDERS.items()}
 # Rules for pretrained models: ours in strong colours and full lines.
 _OURS: dict[str, dict[str, Any]] = {
     "evidence": {"colour": PALETTE["blue"], "marker": "o"},
@@ -170,8 +160,11 @@ def pruning_curves(curves: xr.Dataset, ax: Axes | None = None, *, legend: bool =
         )
         if there.any():
             lines[order] = one.removed.values, one.accuracy.values, one.error.values if "error" in one else None
-    looks = {order: _ORDERS.get(order, {"colour": PALETTE["orange"], "marker": "P"}) for order in lines}
-    marks += _removals(lines, looks, ORDER_LABELS)
+    looks = {}
+    for order in lines:
+        label, colour, marker, dashes, hollow = _ORDERS.get(order, (order, "orange", "P", (), False))
+        looks[order] = {"label": label, "colour": PALETTE[colour], "marker": marker, "dashes": dashes, "hollow": hollow}
+    marks += _removals(lines, looks)
     axes = Axis("heads removed", whole=True), Axis("accuracy, %")
     return Display(marks, *axes, "inside" if legend else "", size=(5.2, 4.2)).plot(ax)
 
@@ -206,7 +199,7 @@ def head_pruning_curves(
     for name, points in zip(dataset.rule.values.tolist(), scale * values.values, strict=True):
         error = points.std(axis=0, ddof=1) / np.sqrt(draws) if draws > 1 else None
         lines[name] = share, points.mean(axis=0), error
-    marks = _removals(lines, _method_looks(list(lines)), METHOD_LABELS)
+    marks = _removals(lines, _method_looks(list(lines)))
     whole = scale * float(values.isel(removed=0).mean())
     marks.append(Level(whole, PALETTE["black"], line=1.3, dashes=(1, 1.65), order=-1, label="all heads"))
     ends = share.min() - 2, share.max() + 2
@@ -220,14 +213,12 @@ def head_pruning_curves(
     return ax
 
 
-def _removals(
-    lines: Mapping[str, tuple[Any, Any, Any]], looks: Mapping[str, dict[str, Any]], labels: Mapping[str, str]
-) -> list[Mark]:
+def _removals(lines: Mapping[str, tuple[Any, Any, Any]], looks: Mapping[str, dict[str, Any]]) -> list[Mark]:
     """What remains against what was removed: x, y and error by rule."""
     marks: list[Mark] = []
     for name, (x, y, error) in lines.items():
         look: dict[str, Any] = {"line": 1.5, **looks[name]}
-        marks.append(Curve(x, y, errors=error, label=labels.get(name, name), **look))
+        marks.append(Curve(x, y, errors=error, **look))
     return marks
 
 
@@ -238,7 +229,7 @@ def _method_looks(methods: list[str]) -> dict[str, dict[str, Any]]:
         colour, marker = _GREYS[place % len(_GREYS)], _MARKERS[place % len(_MARKERS)]
         dashes = _DASHES[place % len(_DASHES)]
         looks[name] = {"colour": colour, "marker": marker, "dashes": dashes, "line": 1.1, "size": 4.5}
-    return looks
+    return {name: look | {"label": METHOD_LABELS.get(name, name)} for name, look in looks.items()}
 
 
 def _readable_ticks(ax: Axes) -> None:

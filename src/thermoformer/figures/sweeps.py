@@ -11,11 +11,11 @@ from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
 from .._validation import fail, one_of
+from .display import cell_edges
 from .style import PALETTE, SEQUENTIAL, axes_or_new, styled
 
 _DONE, _FAILED = 1, 2
-# An axis of at most this number of values makes lines of different colours; a longer one makes an image.
-_MOST_LINES = 6
+# An axis with no more values than these makes lines of different colours; a longer one makes an image.
 _COLOURS = [PALETTE[name] for name in ("blue", "vermilion", "green", "purple", "orange", "sky")]
 _GREY = "#E4E4E4"
 
@@ -41,22 +41,25 @@ def sweep_results(dataset: xr.Dataset, result: str | None = None, ax: Axes | Non
     if "status" not in dataset:
         raise fail("dataset", f"variables {list(dataset.data_vars)}", "a Dataset of `Sweep.dataset`, with its `status`")
     status = dataset.status
+    done, failed = status == _DONE, status == _FAILED
     ax = axes_or_new(ax, (6.4, 4.2))
     names = result_names(dataset)
     if not names:
         ax.set_title(f"nothing of {status.size} points yet")
         return ax
     name = names[0] if result is None else one_of("result", result, tuple(names))
-    values, remark = _on_grid(dataset[name], status)
-    kept, failed, means = _two_axes(values, (status == _FAILED).astype(float))
-    done = int((status == _DONE).sum())
-    parts = [f"{name}{remark}", *([f"mean over {', '.join(means)}"] if means else [])]
-    lost = int((status == _FAILED).sum())
-    ax.set_title(f"{', '.join(parts)}: {done} of {status.size} points" + (f", {lost} failed" if lost else ""))
-    if kept.ndim == 1 or min(kept.shape) <= _MOST_LINES:
-        _lines(ax, kept, failed, name)
-    else:
-        _image(ax, kept, failed, name)
+    inner = [axis for axis in dataset[name].dims if axis not in status.dims]
+    values = dataset[name].isel({axis: 0 for axis in inner}, drop=True).astype(float).where(done)
+    longest = sorted(status.dims, key=lambda axis: -status.sizes[axis])[:2]
+    shown = [axis for axis in longest if status.sizes[axis] > 1] or longest[:1]
+    others = [axis for axis in status.dims if axis not in shown]
+    what = name + (f"[{', '.join('0' for _ in inner)}]" if inner else "")
+    if means := [str(axis) for axis in others if status.sizes[axis] > 1]:
+        what += f", mean over {', '.join(means)}"
+    lost = f", {int(failed.sum())} failed" if failed.any() else ""
+    ax.set_title(f"{what}: {int(done.sum())} of {status.size} points{lost}")
+    drawn = _image if len(shown) == 2 and status.sizes[shown[1]] > len(_COLOURS) else _lines
+    drawn(ax, values.mean(others).transpose(*shown), failed.any(others).transpose(*shown), name)
     return ax
 
 
@@ -70,56 +73,19 @@ def result_names(dataset: xr.Dataset) -> list[str]:
     ]
 
 
-def _on_grid(values: xr.DataArray, status: xr.DataArray) -> tuple[xr.DataArray, str]:
-    """The result on the grid alone, NaN where a point is not done; and what was left out."""
-    inner = [axis for axis in values.dims if axis not in status.dims]
-    first = values.isel({axis: 0 for axis in inner}, drop=True).astype(float)
-    remark = f"[{', '.join('0' for _ in inner)}]" if inner else ""
-    return first.transpose(*status.dims).where(status == _DONE), remark
-
-
-def _two_axes(values: xr.DataArray, failed: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray, list[str]]:
-    """The two longest axes of the grid, means over the others, with the share of failed points there."""
-    order = sorted(values.dims, key=lambda axis: -values.sizes[axis])
-    means = [str(axis) for axis in values.dims if axis not in order[:2] and values.sizes[axis] > 1]
-    others = [axis for axis in values.dims if axis not in order[:2]]
-    kept = [axis for axis in order[:2] if values.sizes[axis] > 1 or axis == order[0]]
-    single = [axis for axis in order[:2] if axis not in kept]
-    return (
-        values.mean([*others, *single], skipna=True).transpose(*kept),
-        failed.max([*others, *single]).transpose(*kept),
-        means,
-    )
-
-
 def _lines(ax: Axes, values: xr.DataArray, failed: xr.DataArray, name: str) -> None:
-    along = values.dims[0]
+    """A line along the first axis for each value of the second, with crosses below where points failed."""
+    along, *other = map(str, values.dims)
     place, labels = _places(values[along].values)
-    rows = [(None, values, failed)]
-    if values.ndim == 2:
-        other = values.dims[1]
-        rows = [
-            (
-                f"{other} = {_text(values[other].values[number])}",
-                values.isel({other: number}),
-                failed.isel({other: number}),
-            )
-            for number in range(values.sizes[other])
-        ]
+    columns, wrong = (table.values.reshape(len(place), -1).T for table in (values, failed))
     marker = "o" if len(place) <= 60 else ""
-    for number, (label, row, bad) in enumerate(rows):
-        ax.plot(place, row.values, marker=marker, color=_COLOURS[number % len(_COLOURS)], label=label)
-        wrong = np.flatnonzero(bad.values > 0)
-        if wrong.size:
-            ax.plot(
-                place[wrong],
-                np.zeros(wrong.size),
-                "x",
-                color=_COLOURS[number % len(_COLOURS)],
-                transform=ax.get_xaxis_transform(),
-                clip_on=False,
-            )
-    _label(ax, "x", str(along), place, labels)
+    for number, (colour, column, bad) in enumerate(zip(_COLOURS, columns, wrong, strict=False)):
+        label = f"{other[0]} = {_text(values[other[0]].values[number])}" if other else None
+        ax.plot(place, column, marker=marker, color=colour, label=label)
+        if bad.any():
+            below = {"transform": ax.get_xaxis_transform(), "clip_on": False}
+            ax.plot(place[bad], np.zeros(bad.sum()), "x", color=colour, **below)
+    _label(ax, "x", along, place, labels)
     # The whole axis, also where nothing is there yet.
     if ax.get_xscale() == "log":
         ax.set_xlim(place.min() / 1.15, place.max() * 1.15)
@@ -127,25 +93,24 @@ def _lines(ax: Axes, values: xr.DataArray, failed: xr.DataArray, name: str) -> N
         span = (place.max() - place.min()) * 0.04 or 0.5
         ax.set_xlim(place.min() - span, place.max() + span)
     ax.set_ylabel(name)
-    if values.ndim == 2:
+    if other:
         ax.legend()
 
 
 def _image(ax: Axes, values: xr.DataArray, failed: xr.DataArray, name: str) -> None:
-    down, across = values.dims[1], values.dims[0]  # the longer axis goes across
-    places = {axis: _places(values[axis].values) for axis in (down, across)}
-    grid = values.transpose(down, across).values
-    wrong = failed.transpose(down, across).values > 0
-    edges = [_edges(places[axis][0]) for axis in (across, down)]
+    """Colours over both axes, the first of which goes across."""
+    axes = [(str(axis), *_places(values[axis].values)) for axis in values.dims]
+    edges = [cell_edges(place) for _, place, _ in axes]
+    grid, wrong = values.values.T, failed.values.T
     ax.set_facecolor(_GREY)
     image = ax.pcolormesh(*edges, np.ma.masked_invalid(grid), cmap=SEQUENTIAL, rasterized=True)
     if wrong.any():
         ax.pcolormesh(*edges, np.ma.masked_equal(wrong, False), cmap=ListedColormap([PALETTE["vermilion"]]))
     ax.figure.colorbar(image, ax=ax, label=name)  # type: ignore[union-attr]
-    _label(ax, "x", str(across), *places[across])
-    _label(ax, "y", str(down), *places[down])
-    patches = [("to come", _GREY, bool((np.isnan(grid) & ~wrong).any())), ("failed", PALETTE["vermilion"], wrong.any())]
-    shown = [Patch(facecolor=colour, edgecolor="none", label=text) for text, colour, there in patches if there]
+    for which, axis in zip("xy", axes, strict=True):
+        _label(ax, which, *axis)
+    keys = {"to come": (_GREY, (np.isnan(grid) & ~wrong).any()), "failed": (PALETTE["vermilion"], wrong.any())}
+    shown = [Patch(facecolor=colour, edgecolor="none", label=text) for text, (colour, there) in keys.items() if there]
     if shown:
         ax.legend(handles=shown, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
 
@@ -163,14 +128,6 @@ def _label(ax: Axes, which: str, name: str, place: np.ndarray, labels: list[str]
         getattr(ax, f"set_{which}ticks")(place, labels)
     elif len(place) > 2 and place.min() > 0 and place.max() / place.min() > 50:
         getattr(ax, f"set_{which}scale")("log")
-
-
-def _edges(place: np.ndarray) -> np.ndarray:
-    """Borders half way between neighbours."""
-    if len(place) == 1:
-        return np.array([place[0] - 0.5, place[0] + 0.5])
-    middle = (place[1:] + place[:-1]) / 2
-    return np.concatenate([[2 * place[0] - middle[0]], middle, [2 * place[-1] - middle[-1]]])
 
 
 def _text(value: Any) -> str:

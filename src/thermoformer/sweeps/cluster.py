@@ -10,7 +10,6 @@ import threading
 import time
 import uuid
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -36,23 +35,6 @@ class ClusterLost(ConnectionError):
 
 class NoChildProcessesError(RuntimeError):
     """A worker of the cluster may not start processes, which a time limit needs."""
-
-
-@dataclass
-class _OpenTask:
-    """A task that is being run: the results that are there, by their place among the chosen points."""
-
-    task: Task
-    seeds: list[int]
-    results: dict[int, PointResult] = field(default_factory=dict)
-
-    @property
-    def complete(self) -> bool:
-        return len(self.results) == len(self.task.chosen)
-
-
-# A task with the places of the points that are to be run.
-_Part = tuple[_OpenTask, list[int]]
 
 
 def run_on_dask(
@@ -88,9 +70,9 @@ class _Run:
         self.name = f"sweep-{uuid.uuid4().hex[:12]}"
         self.packed = _packed(work)
         self.returned: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.running: dict[Any, list[_Part]] = {}
+        self.running: dict[Any, list[Task]] = {}
         # Points of tasks that crashed their workers, to be run one at a time at the end.
-        self.suspects: list[_Part] = []
+        self.suspects: list[Task] = []
         self.one_at_a_time = False
         self.submitted, self.capacity, self.bundle = 0, 1, 1
         self.looked = 0.0
@@ -101,8 +83,7 @@ class _Run:
             while True:
                 self._look_at_cluster()
                 while len(self.running) < self.capacity and (some := list(islice(source, self.bundle))):
-                    parts = [_OpenTask(task, seeds_of(task, self.seed)) for task in some]
-                    self._submit([(part, list(range(len(part.seeds)))) for part in parts])
+                    self._submit(some)
                 if not self.running and self.suspects:
                     self.one_at_a_time = True
                     self._submit([self.suspects.pop()])
@@ -112,50 +93,43 @@ class _Run:
                     future = self.returned.get(timeout=LOOK)
                 except queue.Empty:
                     continue
-                for part in self._take(future):
-                    yield part.task, [part.results[place] for place in range(len(part.results))]
+                yield from self._take(future)
         finally:
             with contextlib.suppress(Exception):  # of a cluster that is gone nothing can be cancelled
                 self.client.cancel(list(self.running), force=True)
 
-    def _submit(self, parts: list[_Part]) -> None:
+    def _submit(self, tasks: list[Task]) -> None:
         self.submitted += 1
-        given = [
-            ([part.task.to_run[place] for place in places], [part.seeds[place] for place in places])
-            for part, places in parts
-        ]
+        given = [(task.to_run, seeds_of(task, self.seed)) for task in tasks]
         key = f"{self.name}-{self.submitted}"
         future = self.client.submit(_on_worker, self.packed, given, self.time_limit, self.name, key=key, pure=False)
-        self.running[future] = parts
+        self.running[future] = tasks
         future.add_done_callback(self.returned.put)
 
-    def _take(self, future: Any) -> list[_OpenTask]:
-        """Takes what came back; returns the tasks that are complete by now."""
+    def _take(self, future: Any) -> list[Finished]:
+        """The tasks that came back with their results; none where they are to be run again."""
         from distributed import KilledWorker
 
-        parts = self.running.pop(future)
+        tasks = self.running.pop(future)
         if future.status == "finished":
             try:
                 found, seconds = future.result()
             except Exception as error:  # it was there a moment ago: the scheduler is going
                 self._check_scheduler(error)
                 raise
-            self.bundle = min(max(round(BUSY * len(parts) / max(seconds, 1e-9)), 1), LARGEST_BUNDLE, 2 * self.bundle)
-            for (part, places), results in zip(parts, found, strict=True):
-                part.results |= dict(zip(places, results, strict=True))
-        elif future.status == "error":
+            self.bundle = min(max(round(BUSY * len(tasks) / max(seconds, 1e-9)), 1), LARGEST_BUNDLE, 2 * self.bundle)
+            return list(zip(tasks, found, strict=True))
+        if future.status == "error":
             error = future.exception()
             if not isinstance(error, KilledWorker):
                 raise _unusable(error, self.work) from error
             if self.one_at_a_time:
-                ((part, (place,)),) = parts
-                part.results[place] = PointResult({}, f"RuntimeError: the worker died every time ({error})")
-            else:
-                self.suspects += [(part, [place]) for part, places in parts for place in places]
+                return [(tasks[0], [PointResult({}, f"RuntimeError: the worker died every time ({error})")])]
+            self.suspects += [task.only([number]) for task in tasks for number in task.chosen]
         else:  # cancelled or lost: the scheduler forgot it, or there is none any more
             self._check_scheduler()
-            self._submit(parts)
-        return [part for part, _ in parts if part.complete]
+            self._submit(tasks)
+        return []
 
     def _look_at_cluster(self) -> None:
         """Asks now and then how many tasks the workers can have at once."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._validation import fail, one_of, positive_integer, real_array
+from .._validation import fail, nonnegative_number, one_number, one_of, positive_integer
 
 HEAD_KINDS = ("good", "uniform", "random")
 
@@ -67,15 +67,14 @@ class HiddenMarkovTask:
 
     def __post_init__(self) -> None:
         for name in ("perpendicular_noise", "parallel_noise"):
-            if _number(name, getattr(self, name)) < 0:
-                raise fail(name, getattr(self, name), "a standard deviation, zero or more")
+            nonnegative_number(name, getattr(self, name))
         if positive_integer("tokens", self.tokens) < 2:
             raise fail("tokens", self.tokens, "2 or more: the classes differ in how one token follows another")
         if positive_integer("feature_width", self.feature_width) % 2:
             raise fail("feature_width", self.feature_width, "an even number: each state fills one half")
-        if not 0 <= _number("stay_probability", self.stay_probability) <= 1:
+        if not 0 <= one_number("stay_probability", self.stay_probability) <= 1:
             raise fail("stay_probability", self.stay_probability, "a probability from 0 to 1")
-        _number("logit_scale", self.logit_scale)
+        one_number("logit_scale", self.logit_scale)
 
     @property
     def token_width(self) -> int:
@@ -157,10 +156,6 @@ class HiddenMarkovTask:
         """Weights of zero, and a view of their position block."""
         weights = np.zeros((self.token_width, self.token_width))
         return weights, weights[self.feature_width :, self.feature_width :]
-
-
-def _number(name: str, value: Any) -> float:
-    return float(real_array(name, value, ()))
 
 
 def _generator(seed: Seed, stream: int) -> np.random.Generator:

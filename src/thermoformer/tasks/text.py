@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._files import MissingFileError, read_bytes
-from .._validation import chosen_places, fail, nonnegative_integer, one_of, positive_integer
+from .._validation import chosen_places, class_labels, fail, nonnegative_integer, one_of, positive_integer
 from .files import damaged, data_file, own_file
 
 # A file is read as a whole; above this it is more likely the wrong one than a set of sentences.
@@ -48,16 +48,11 @@ class LabelledTexts:
         """Checks that texts, labels and classes belong together."""
         if isinstance(self.texts, str) or not all(isinstance(text, str) for text in self.texts):
             raise fail("texts", type(self.texts).__name__, "a sequence of str")
-        texts, classes, labels = tuple(self.texts), tuple(self.classes), np.asarray(self.labels)
+        texts, classes = tuple(self.texts), tuple(self.classes)
         if not texts:
             raise fail("texts", "none", "at least one text")
-        if labels.dtype.kind not in "iu" or labels.ndim != 1:
-            raise fail("labels", f"{labels.dtype} of shape {labels.shape}", "whole numbers [example]")
-        if len(labels) != len(texts):
-            raise fail("labels", f"{len(labels)} labels", f"{len(texts)}, one per text")
-        if labels.min() < 0 or labels.max() >= len(classes):
-            raise fail("labels", f"{labels.min()} to {labels.max()}", f"0 to {len(classes) - 1}, places in classes")
-        for name, value in (("texts", texts), ("labels", labels.astype(np.int64)), ("classes", classes)):
+        labels, _ = class_labels("labels", self.labels, len(texts), len(classes))
+        for name, value in (("texts", texts), ("labels", labels), ("classes", classes)):
             object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
@@ -212,14 +207,8 @@ def _columns(path: str | Path, lines: list[tuple[int, str]]) -> tuple[list[str],
         fields = [field.strip() for field in line.split("\t")]
         if place == 0 and tuple(field.lower() for field in fields) in _HEADERS:
             continue
-        if len(fields) == 1:
-            wrong = "without a tab"
-        elif len(fields) > 2:
-            wrong = f"with {len(fields) - 1} tabs"
-        else:
-            wrong = "" if all(fields) else "without a text" if fields[1] else "without a label"
-        if wrong:
-            raise fail("path", f"{path}, line {number} {wrong}", "a text, a tab and a label on every line")
+        if len(fields) != 2 or not all(fields):
+            raise fail("path", f"{path}, line {number}: {line[:60]!r}", "a text, a tab and a label on every line")
         texts.append(fields[0])
         names.append(fields[1])
     if not texts:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._validation import chosen_places, fail, positive_integer
+from .._validation import chosen_places, class_labels, fail, positive_integer
 
 # Tokenizers without a limit of their own say so by an astronomic number.
 _NO_LIMIT = 10**6
@@ -206,15 +206,7 @@ class Examples:
 
 def checked_labels(labels: Any, count: int, classes: int | None = None) -> tuple[np.ndarray, int]:
     """Labels of `count` examples, int64 [example], and how many classes they have."""
-    array = _numpy(labels)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise fail("labels", f"{array.dtype} of shape {array.shape}", "whole numbers [example]")
-    if len(array) != count:
-        raise fail("labels", f"{len(array)} labels", f"{count}, one per example")
-    most = int(array.max()) + 1 if classes is None else positive_integer("classes", classes)
-    if array.min() < 0 or array.max() >= most:
-        raise fail("labels", f"{array.min()} to {array.max()}", f"0 to {most - 1}")
-    return array.astype(np.int64), most
+    return class_labels("labels", _numpy(labels), count, classes)
 
 
 def _numpy(value: Any) -> np.ndarray:

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 from transformers.initialization import no_init_weights
 
+from .._files import MissingFileError
 from .._validation import fail
 from .families import FAMILIES, Family, Head, adapter_for, checked_heads, family_of
 from .pretrained import CONFIG_FILE, WEIGHTS_FILE, config_from, read_json
@@ -97,7 +98,7 @@ def load_pruned(folder: str | Path, *, device: Any = None, attention: str | None
     Example:
         >>> load_pruned("nowhere")
         Traceback (most recent call last):
-        FileNotFoundError: folder: got nowhere, which is no folder; expected one of `save_pruned`
+        thermoformer._files.MissingFileError: folder: got nowhere without pruned_heads.json; expected ...
     """
     folder = Path(folder)
     record = _read_record(folder)
@@ -186,11 +187,9 @@ def _blank(model_class: Any, config: Any, options: dict[str, Any]) -> Any:
 
 
 def _read_record(folder: Path) -> dict[str, Any]:
-    if not folder.is_dir():
-        raise FileNotFoundError(f"folder: got {folder}, which is no folder; expected one of `save_pruned`")
     for name in (RECORD_FILE, CONFIG_FILE, WEIGHTS_FILE):
         if not (folder / name).is_file():
-            raise FileNotFoundError(f"folder: got {folder} without {name}; expected one of `save_pruned`")
+            raise MissingFileError("folder", f"{folder} without {name}", "one of `save_pruned`")
     record = read_json(folder / RECORD_FILE)
     if record.get("format") != FORMAT:
         raise fail(RECORD_FILE, f"format {record.get('format')!r}", repr(FORMAT))

@@ -130,16 +130,11 @@ def _fitted(x: np.ndarray, y: np.ndarray, classes: int, penalty: float, start: n
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         weights = flat.reshape(classes, features + 1)
-        logits = _logits(x, weights)
-        logits -= logits.max(1, keepdims=True)
-        exponentials = np.exp(logits)
-        sums = exponentials.sum(1, keepdims=True)
-        value = float((np.log(sums).sum() - logits[np.arange(examples), y].sum()) / examples)
-        miss = (exponentials / sums - wanted) / examples
-        slope = np.empty_like(weights)
-        slope[:, :-1] = miss.T @ x + penalty * weights[:, :-1]
-        slope[:, -1] = miss.sum(0)
-        return value + 0.5 * penalty * float((weights[:, :-1] ** 2).sum()), slope.ravel()
+        logarithms = scipy.special.log_softmax(_logits(x, weights), axis=1)
+        miss = (np.exp(logarithms) - wanted) / examples
+        slope = np.column_stack([miss.T @ x + penalty * weights[:, :-1], miss.sum(0)])
+        value = 0.5 * penalty * (weights[:, :-1] ** 2).sum() - (wanted * logarithms).sum() / examples
+        return float(value), slope.ravel()
 
     first = np.zeros(classes * (features + 1)) if start is None else start.ravel()
     options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-13, "gtol": 1e-6}

@@ -74,35 +74,27 @@ def path_theory(
         raise fail("targets", f"{len(y)} rows", f"{len(xi)}, one per example")
     positive_number("width", width)
     positive_number("temperature", temperature)
-    problem = _Problem(xi, y, float(width), float(temperature), device)
-    rows, columns = np.tril_indices(problem.paths)
-    diagonal = rows == columns
-
-    def factor_of(vector: np.ndarray) -> np.ndarray:
-        factor = np.zeros((problem.paths, problem.paths))
-        factor[rows, columns] = np.where(diagonal, np.exp(np.where(diagonal, vector, 0.0)), vector)
-        return factor
+    action = _Action(xi, y, float(width), float(temperature), device)
 
     def value_and_slope(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        factor = factor_of(vector)
-        value, slope = problem.action(factor)
-        packed = slope[rows, columns]
-        # Diagonals are searched by their logarithm.
-        return value, np.where(diagonal, packed * factor[rows, columns], packed)
+        free = torch.from_numpy(vector).to(device).requires_grad_()
+        value = action.at(action.factor(free))
+        (slope,) = torch.autograd.grad(value, free)
+        return float(value.detach()), slope.cpu().numpy()
 
     found = scipy.optimize.minimize(
         value_and_slope,
-        np.zeros(len(rows)),
+        np.zeros(action.paths * (action.paths + 1) // 2),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": max_steps, "ftol": 1e-10, "gtol": 1e-5 * width, "maxcor": 20},
     )
-    factor = factor_of(found.x)
+    factor = action.factor(torch.from_numpy(found.x)).numpy()
     return PathTheory(factor @ factor.T, float(found.fun), bool(found.success), str(found.message), int(found.nfev))
 
 
-class _Problem:
-    """Z, H and the labels, ready for the action at many U."""
+class _Action:
+    """S as a function of R, with Z, H and the labels at hand."""
 
     def __init__(self, xi: np.ndarray, y: np.ndarray, width: float, temperature: float, device: Any) -> None:
         self.width, self.temperature, self.paths = width, temperature, xi.shape[1]
@@ -120,23 +112,17 @@ class _Problem:
         self.blocks = basis @ basis.T
         self.path_of = torch.cat([torch.full((len(one),), path) for path, one in enumerate(bases)]).to(device)
 
-    def action(self, factor: np.ndarray) -> tuple[float, np.ndarray]:
-        """S and ∂S/∂R at a lower-triangular R."""
-        r = torch.from_numpy(factor).to(self.rows.device)
-        order = (r @ r.T)[self.path_of][:, self.path_of]
+    def factor(self, vector: torch.Tensor) -> torch.Tensor:
+        """R from its entries, row by row; those of the diagonal are logarithms."""
+        empty = vector.new_zeros(self.paths, self.paths)
+        packed = empty.index_put(tuple(torch.tril_indices(self.paths, self.paths)), vector)
+        return packed.tril(-1) + packed.diagonal().exp().diag()
+
+    def at(self, factor: torch.Tensor) -> torch.Tensor:
+        """S at a lower-triangular R."""
+        order = (factor @ factor.T).index_select(0, self.path_of).index_select(1, self.path_of)
         covariance = self.rows @ (order * self.blocks) @ self.rows.T
-        covariance.diagonal().add_(self.temperature)
-        root = torch.linalg.cholesky(covariance)
+        root = torch.linalg.cholesky(covariance + self.temperature * torch.eye(len(covariance)).to(order))
         solved = torch.cholesky_solve(self.targets, root)
-        outputs = self.targets.shape[1]
-        energy = 2 * outputs * root.diagonal().log().sum() + (self.targets * solved).sum()
-        entropy = self.width * ((r**2).sum() - 2 * r.diagonal().log().sum())
-        slope = outputs * torch.cholesky_inverse(root) - solved @ solved.T
-        of_blocks = (self.rows.T @ slope @ self.rows) * self.blocks
-        of_order = torch.zeros(self.paths, self.paths, dtype=torch.float64, device=self.rows.device)
-        some = torch.zeros(self.paths, len(of_blocks), dtype=torch.float64, device=self.rows.device)
-        some.index_add_(0, self.path_of, of_blocks)
-        of_order.index_add_(1, self.path_of, some)
-        of_factor = 2 * of_order @ r + 2 * self.width * r
-        of_factor.diagonal().sub_(2 * self.width / r.diagonal())
-        return float(energy + entropy), of_factor.cpu().numpy()
+        energy = 2 * self.targets.shape[1] * root.diagonal().log().sum() + (self.targets * solved).sum()
+        return energy + self.width * ((factor**2).sum() - 2 * factor.diagonal().log().sum())
