@@ -149,10 +149,10 @@ def sweep_report(store: SweepStore) -> dict[str, Any]:
     damage = {
         tuple(point.values()): text for number, text in survey.damage.items() for point in grid.task(number).points
     }
-    last = (description["runs"] or [{}])[-1]
+    runs = description.get("runs") or [{}]
     return {
         "function": description["function"],
-        "created": description["created"],
+        "created": description.get("created", ""),
         "grid": {name: len(values) for name, values in description["grid"].items()},
         "points": status.points,
         "done": status.done,
@@ -160,8 +160,8 @@ def sweep_report(store: SweepStore) -> dict[str, Any]:
         "left": status.left,
         "damaged": status.damaged,
         "seconds": round(status.seconds, 3),
-        "executor": last.get("executor", ""),
-        "devices": last.get("devices", []),
+        "executor": runs[-1].get("executor", ""),
+        "devices": runs[-1].get("devices", []),
         "writer": store.writer(),
         "errors": _listed(survey.errors),
         "damage": _listed(damage),

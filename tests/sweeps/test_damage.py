@@ -182,8 +182,31 @@ def test_zarr_verifies_the_checksums_too(finished, tmp_path):
         xr.open_zarr(folder / "data.zarr", consolidated=False, chunks=None).product.load()
 
 
+@pytest.fixture
+def first_format(tmp_path) -> Path:
+    """A folder of `sweep_in` with the points of b = 0 and 1, written by the version before there were checksums."""
+    with zipfile.ZipFile(Path(__file__).parent / "format_1.zip") as archive:
+        archive.extractall(tmp_path / "old")
+    return tmp_path / "old"
+
+
+def test_folders_of_the_first_format_are_continued(first_format, finished):
+    expected = SweepStore(finished).dataset().load()
+    half = SweepStore(first_format).dataset().load()
+    assert half.status.values.tolist() == [[1, 1, 0], [1, 2, 0]] and same(half, expected, all_points=False)
+    sweep = sweep_in(first_format)
+    assert not {"bound", "grid"} & set(sweep.changes())
+    (first_format / "data.zarr" / "product" / "c" / "1" / "0").unlink()
+    with pytest.raises(StoreError, match="product/c/1/0, which is damaged .it is missing"):
+        sweep.dataset().load()
+    with pytest.warns(UserWarning, match="2 points are damaged"):
+        found = sweep.run(accept_changes=True)  # of versions
+    assert same(found.load(), expected, all_points=True) and list(sweep.errors()) == [(2.0, 1)]
+    assert sweep.changes() == []
+
+
 def test_folders_of_an_earlier_version_are_continued(tmp_path, finished):
-    """With the points of b = 0 and 1; axes may grow too."""
+    """Of format 2, with the points of b = 0 and 1; axes may grow too."""
     with zipfile.ZipFile(Path(__file__).parent / "format_2.zip") as archive:
         archive.extractall(tmp_path / "old")
     expected = SweepStore(finished).dataset().load()
@@ -197,6 +220,24 @@ def test_folders_of_an_earlier_version_are_continued(tmp_path, finished):
         assert same(found, expected, all_points=True) and list(sweep.errors()) == [(2.0, 1)]
         longer = Sweep(functions.varied, GRID | {"b": [0, 1, 2, 5]}, tmp_path / "old", batch=2).run().load()
     assert same(longer.isel(b=slice(3)), expected, all_points=True) and longer["count"].values[:, 3].tolist() == [6, 6]
+
+
+def test_damaged_metadata_of_the_first_format(first_format, tmp_path):
+    """Without checksums, what the files say must at least fit together."""
+    expected = SweepStore(first_format).dataset().load()
+    outcomes = Counter()
+    generator = np.random.default_rng(0)
+    files = ["sweep.json", *(f"data.zarr/{name}/zarr.json" for name in ("product", "status", "a", "line"))]
+    for number in range(60):
+        folder = copy_of(first_format, tmp_path / "s")
+        file = folder / files[number % len(files)]
+        content = flip(file.read_bytes(), generator.random(), int(generator.integers(8)))
+        file.unlink()
+        file.write_bytes(content)
+        outcome = read(folder, expected, file)
+        assert outcome.partition(":")[0] in ("right", "refused", "unclear"), (file, outcome)
+        outcomes[outcome.partition(":")[0]] += 1
+    assert outcomes["refused"] > 30
 
 
 def test_files_of_other_chunks_and_tasks_are_refused(finished, tmp_path):

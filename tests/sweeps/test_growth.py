@@ -177,7 +177,7 @@ def test_a_folder_does_not_decide_what_is_run(tmp_path):
     folder, proof = tmp_path / "s", tmp_path / "proof"
     Sweep(functions.nothing, {"a": [1]}, folder).run()
     file = folder / "sweep.json"
-    for name in ("thermoformer._files:subprocess.run", "thermoformer.sweeps.executors:os.remove", "os:remove"):
+    for name in ("thermoformer._files:subprocess.run", "thermoformer.sweeps.store:os.remove", "os:remove"):
         record = json.loads(file.read_text()) | {"function": name, "grid": {"args": [f"touch {proof}"]}}
         del record["checksum"]
         file.write_bytes(sealed(record | {"fixed": {"shell": {"value": True}}}, file))

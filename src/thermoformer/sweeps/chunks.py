@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -118,6 +119,7 @@ class CheckedFiles(LocalStore):
     ) -> None:
         super().__init__(root, read_only=read_only)
         self._arrays = {name: {**record, "attributes": {}} for name, record in metadata.items() if name}
+        self._codecs = {name: [codec["name"] for codec in record["codecs"]] for name, record in self._arrays.items()}
         self._task, self._status = grid.chunks, status
         # Keys that are read as if nothing was written there.
         self.ignored: set[str] = set()
@@ -137,16 +139,19 @@ class CheckedFiles(LocalStore):
             place: of the chunk, along the axes of the grid or along the one axis of the array.
             block: its values; smaller than the chunk at the ends of axes.
         """
-        if not block.size:  # an axis of a result may be empty
-            return
-        record, key = self._arrays[name], chunk_key(name, self._arrays[name], place)
+        record, codecs, key = self._arrays[name], self._codecs[name], chunk_key(name, self._arrays[name], place)
         text = record["data_type"] == "string"
         fill = "" if text else np.nan if block.dtype.kind in "fc" else 0
         kind = object if text else np.dtype(record["data_type"]).newbyteorder("<")
         chunk = np.full(record["chunk_grid"]["configuration"]["chunk_shape"], fill, kind)
         chunk[tuple(slice(size) for size in block.shape)] = block
-        content = Zstd().encode(bytes(VLenUTF8().encode(chunk)) if text else chunk.tobytes()) + _frame(key)
-        self.set_sync(key, default_buffer_prototype().buffer.from_bytes(content + _checksum(content)))
+        content = bytes(VLenUTF8().encode(chunk)) if text else chunk.tobytes()
+        if "zstd" in codecs:
+            content = Zstd().encode(content)
+        if "crc32c" in codecs:
+            content += _frame(key)
+            content += _checksum(content)
+        self.set_sync(key, default_buffer_prototype().buffer.from_bytes(content))
 
     def array(self, name: str) -> zarr.Array:
         """One of the arrays, to read it."""
@@ -164,19 +169,39 @@ class CheckedFiles(LocalStore):
             return None
         if place == "zarr.json":
             return json.dumps(self._arrays[name]).encode()
-        file = self.root / key
-        content = read_file(file)
-        if content is None:
-            if self._is_needed(name, place):
-                raise damaged(file, "it is missing")
-        elif content[-4:] != _checksum(content[:-4]):
-            raise damaged(file, "its checksum does not match its content")
-        elif not content[:-4].endswith(_frame(key)):
-            raise damaged(file, "it is the file of another chunk")
+        content = read_file(self.root / key)
+        if content is not None:
+            self._verify(name, key, content)
+        elif self._is_needed(name, place):
+            raise damaged(self.root / key, "it is missing")
         return content
+
+    def _verify(self, name: str, key: str, content: bytes) -> None:
+        """Raises an error for the content of a chunk that is not as it was written."""
+        file, codecs = self.root / key, self._codecs[name]
+        if "crc32c" in codecs:
+            if content[-4:] != _checksum(content[:-4]):
+                raise damaged(file, "its checksum does not match its content")
+            if not content[:-4].endswith(_frame(key)):
+                raise damaged(file, "it is the file of another chunk")
+            return
+        # Format 1 had no checksums.
+        try:
+            plain = Zstd().decode(content) if "zstd" in codecs else content
+        except RuntimeError as error:
+            raise damaged(file, f"it cannot be decoded: {error}") from error
+        record = self._arrays[name]
+        if record["data_type"] != "string":
+            numbers = math.prod(record["chunk_grid"]["configuration"]["chunk_shape"])
+            expected = numbers * np.dtype(record["data_type"]).itemsize
+            if len(plain) != expected:
+                raise damaged(file, f"{len(plain)} bytes in place of {expected}")
 
     def _is_needed(self, name: str, place: str) -> bool:
         """Whether something was written to a chunk."""
+        codecs = self._codecs[name]
+        if "zstd" in codecs and "crc32c" not in codecs:  # format 1 wrote no file if all values were 0
+            return False
         if not is_over_grid(name, self._arrays[name]):
             return True
         if self._status is None or name == "status":
@@ -202,8 +227,8 @@ def sealed(record: Mapping[str, Any], file: Path) -> bytes:
     return json.dumps(plain | {"checksum": _digest(plain, file)}, indent=2).encode()
 
 
-def unsealed(file: Path, advice: str = RUN_AGAIN) -> dict[str, Any] | None:
-    """The record of a JSON file, whose checksum is verified; none if there is no such file.
+def unsealed(file: Path, advice: str = RUN_AGAIN) -> tuple[dict[str, Any], bool] | None:
+    """The record of a JSON file, and whether it had a checksum, which is verified; none if there is no such file.
 
     Arguments:
         advice: what to do if the file is damaged.
@@ -217,9 +242,11 @@ def unsealed(file: Path, advice: str = RUN_AGAIN) -> dict[str, Any] | None:
         raise damaged(file, f"it is not JSON: {error}", advice) from error
     if not isinstance(record, dict):
         raise damaged(file, "it is not a JSON object", advice)
-    if record.pop("checksum", None) != _digest(record, file):
+    if "checksum" not in record:
+        return record, False
+    if record.pop("checksum") != _digest(record, file):
         raise damaged(file, "its checksum does not match its content", advice)
-    return record
+    return record, True
 
 
 def _digest(record: Any, file: Path) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-import pkgutil
 import platform
 import time
 from collections.abc import Callable, Mapping
@@ -52,16 +52,19 @@ def changed_entries(found: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[s
     """Entries of a description that differ from those of another, each with what differs in words.
 
     Arguments:
-        found: the description of a folder.
+        found: the description of a folder. Folders of format 1 do not say what values a function is bound to.
         mine: what `describe` says now.
     """
     texts = {}
-    for entry in (*IDENTITY, "function", "source"):
-        # As JSON: 1, 1.0 and true are equal in Python, and so are mappings in another order.
-        if json.dumps(found[entry]) != json.dumps(mine[entry]):
-            texts[entry] = f"{entry} {short(found[entry])}"
-    for entry in ("bound", "fixed", "versions"):
-        before, after = found[entry], mine[entry]
+    for entry in (*IDENTITY, *CHANGEABLE):
+        if "bound" not in found and (entry == "bound" or (entry == "source" and not found.get(entry))):
+            continue
+        if entry not in ("bound", "fixed", "versions"):
+            # As JSON: 1, 1.0 and true are equal in Python, and so are mappings in another order.
+            if json.dumps(found.get(entry)) != json.dumps(mine[entry]):
+                texts[entry] = f"{entry} {short(found.get(entry))}"
+            continue
+        before, after = found.get(entry) or {}, mine[entry]
         for name in {**before, **after}:
             if not same_record(before.get(name), after.get(name)):
                 was, now_is = _short_record(before.get(name)), _short_record(after.get(name))
@@ -90,9 +93,14 @@ def found_function(name: str) -> Callable[..., Any]:
         >>> found_function("math:sqrt")(9.0)
         3.0
     """
+    module, _, path = name.partition(":")
     expected = "a function as module:name, where the module can be imported from here"
+    if not all(part.isidentifier() for part in (*module.split("."), *path.split("."))):
+        raise fail("function", repr(name), expected)
     try:
-        found = pkgutil.resolve_name(name)
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
     except Exception as error:  # a module may raise anything while it is imported
         raise fail("function", f"{name!r} ({type(error).__name__}: {error})", expected) from error
     if not callable(found):

@@ -5,12 +5,14 @@ either done or as if it had never run. One process writes at a time.
 
 The description is one file, which is replaced as a whole, and names all arrays. What else other readers of zarr need is
 written from it at the beginning of every run. All files show when they are damaged or missing (see `chunks`); the next
-run discards a task with a damaged file and computes it again.
+run discards a task with a damaged file and computes it again. Folders of format 1, which had no checksums, are read,
+and become folders of format 2 when a run continues them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
@@ -42,13 +44,16 @@ from .chunks import (
     sealed,
     unsealed,
 )
+from .first_format import first_arrays
 from .grid import RESERVED, Grid, Task, check_stored_name
 from .work import PointResult
 
 # Never written: what `SweepStore.survey` calls points with a damaged file.
 DAMAGED = 3
-# Raise it when the layout of the folder changes.
+# Raise it when the layout of the folder changes. Format 1 had no checksums.
 FORMAT = 2
+# An earlier version put the group here for the moment in which a larger one took its place.
+ASIDE = ".data.zarr.old"
 # Attributes of the Dataset that come from the description: as JSON, and as text.
 JSON_ATTRIBUTES, TEXT_ATTRIBUTES = ("versions", "fixed", "runs"), ("function", "seed", "revision", "created")
 # Entries of the description that are read later, and their types.
@@ -61,13 +66,6 @@ _FIELDS: dict[str, Any] = {
     "vectorised": bool,
     "allow_nan": bool,
     "axes": dict,
-    "source": str,
-    "bound": dict,
-    "versions": dict,
-    "revision": str,
-    "created": str,
-    "runs": list,
-    "arrays": dict,
 }
 
 
@@ -125,12 +123,18 @@ class SweepStore:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.description_file, self.data = self.folder / "sweep.json", self.folder / "data.zarr"
+        self.description_file = self.folder / "sweep.json"
         # Set by `begin`, for writing: all arrays but the axes of the grid, and what is known of coordinates of results.
-        self._files: CheckedFiles
+        self._files: CheckedFiles | None = None
         self._arrays: dict[str, zarr.Array] = {}
         self._results: list[str] = []
         self._coordinates: dict[str, np.ndarray] = {}
+
+    @property
+    def data(self) -> Path:
+        """The zarr group."""
+        usual, aside = self.folder / "data.zarr", self.folder / ASIDE
+        return aside if aside.exists() and not usual.exists() else usual
 
     def exists(self) -> bool:
         """Whether there is a sweep here."""
@@ -139,18 +143,24 @@ class SweepStore:
     def description(self) -> dict[str, Any]:
         """What the sweep is, as its JSON file says."""
         file = self.description_file
-        found = unsealed(file, BY_HAND)
-        if found is None and self.data.exists():
+        read = unsealed(file, BY_HAND)
+        if read is None and self.data.exists():
             raise damaged(file, "it is missing", BY_HAND)
-        if found is None:
+        if read is None:
             raise StoreError("store", self.folder, "a folder with a sweep in it")
-        if found.get("format") != FORMAT:
-            raise StoreError("store", f"{file} of format {found.get('format')!r}", f"format {FORMAT}")
+        found, has_checksum = read
+        if found.get("format") not in (1, FORMAT):
+            raise StoreError("store", f"{file} of format {found.get('format')!r}", f"format 1 or {FORMAT}")
+        if not has_checksum and found["format"] == FORMAT:
+            raise damaged(file, "it has no checksum", BY_HAND)
         for name, kind in _FIELDS.items():
             if not isinstance(found.get(name), kind):
                 raise damaged(file, f"{name!r} is missing or of another type", BY_HAND)
+        runs = found.get("runs", [])
+        records = [*found["fixed"].values(), *(runs if isinstance(runs, list) else [None])]
+        records += [found.get(name, {}) for name in ("versions", "bound", "arrays")]
         lists = all(isinstance(one, list) for one in found["axes"].values())
-        if not lists or not all(isinstance(one, dict) for one in (*found["fixed"].values(), *found["runs"])):
+        if not lists or not all(isinstance(one, dict) for one in records):
             raise damaged(file, "it has entries of another type", BY_HAND)
         return found
 
@@ -168,8 +178,8 @@ class SweepStore:
         """The description, the grid, and the zarr.json of every array by name; that of the group has no name."""
         description = self.description()
         grid = self._grid_of(description)
-        arrays = {name: _with_grid(name, record, grid) for name, record in description["arrays"].items()}
-        return description, grid, arrays
+        arrays = first_arrays(self.data, grid) if description["format"] == 1 else description["arrays"]
+        return description, grid, {name: _with_grid(name, record, grid) for name, record in arrays.items()}
 
     def prepare(self, description: Mapping[str, Any]) -> None:
         """Makes the folder of a sweep, or brings one that is there to another description.
@@ -189,10 +199,16 @@ class SweepStore:
         for name, values in grid.axes.items():
             line = array_metadata(values.dtype, values.shape, values.shape, (name,))
             arrays[name] = line | {"attributes": arrays.get(name, line)["attributes"]}
+        if there.get("format") == 1:
+            for file in (self.folder / "errors").glob("*.json"):
+                record, _ = unsealed(file) or ({}, False)
+                write_safely(file, sealed(record, file), name="store")
         description = {**description, "format": FORMAT, "arrays": arrays}
         if description != there:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.rewrite(description)
+        if self.data.name == ASIDE:
+            os.rename(self.data, self.folder / "data.zarr")
         self._write_metadata(arrays)
         self._write_axes(grid, arrays)
 
@@ -205,11 +221,15 @@ class SweepStore:
     def _write_metadata(self, arrays: Mapping[str, Any]) -> None:
         """The files `zarr.json`, for other readers, where they are missing or damaged."""
         for name, record in arrays.items():
-            file, content = self.data / name / "zarr.json", json.dumps(record).encode()
-            if read_file(file) != content:
+            file = self.data / name / "zarr.json"
+            try:
+                same = json.loads(read_file(file) or b"") == record
+            except (ValueError, RecursionError):
+                same = False
+            if not same:
+                _remove(file)
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.unlink(missing_ok=True)
-                file.write_bytes(content)
+                file.write_bytes(json.dumps(record).encode())
         there = {path.name for path in self.data.iterdir()}
         if absent := [name for name in arrays if name and name not in there]:  # "A" beside "a", on some file systems
             raise StoreError("store", f"{self.data}, which cannot hold {absent[0]!r}", "names that differ by more")
@@ -224,7 +244,7 @@ class SweepStore:
             except ValueError:  # it is damaged, or it has the length from before the axis grew
                 same = False
             if not same:
-                shutil.rmtree(self.data / name / "c", ignore_errors=True)
+                _remove(self.data / name / "c")
                 files.write(name, (0,), values)
 
     def rewrite(self, description: Mapping[str, Any]) -> None:
@@ -232,11 +252,14 @@ class SweepStore:
         write_safely(self.description_file, sealed(description, self.description_file), name="store")
 
     def _status(self, grid: Grid, arrays: Mapping[str, Any]) -> np.ndarray:
-        return np.asarray(CheckedFiles(self.data, arrays, grid).array("status")[...])
+        codes = np.asarray(CheckedFiles(self.data, arrays, grid).array("status")[...])
+        if not np.isin(codes, (TO_DO, DONE, FAILED)).all():
+            raise damaged(self.data / "status", "it holds other values than 0, 1 and 2")
+        return codes
 
     def survey(self) -> Survey:
         """Reads and verifies every file of every task."""
-        _, grid, arrays = self._read()
+        description, grid, arrays = self._read()
         over_grid = {name: record for name, record in arrays.items() if name and is_over_grid(name, record)}
         damage: dict[int, str] = {}
         files = CheckedFiles(self.data, arrays, grid)
@@ -254,11 +277,13 @@ class SweepStore:
         for task in grid:
             codes = status[task.region]
             try:
+                if not np.isin(codes, (TO_DO, DONE, FAILED)).all():  # format 1 alone
+                    raise damaged(self.data / "status", "it holds other values than 0, 1 and 2")
                 if (codes != TO_DO).any():
                     for name, record in over_grid.items():
                         if 0 not in record["shape"]:
                             files.content(chunk_key(name, record, task.place))
-                errors |= self._read_errors(task, codes)
+                errors |= self._read_errors(task, codes, description["format"] > 1)
             except StoreError as error:
                 damage[task.number] = str(error)
         for name in arrays:
@@ -304,8 +329,8 @@ class SweepStore:
         names = [name for name, record in arrays.items() if name and is_over_grid(name, record)]
         # The status first: from there on, nothing of the task counts.
         for name in ("status", *names):
-            (self.data / chunk_key(name, arrays[name], task.place)).unlink(missing_ok=True)
-        self._error_file(task).unlink(missing_ok=True)
+            _remove(self.data / chunk_key(name, arrays[name], task.place))
+        _remove(self._error_file(task))
 
     def write(self, task: Task, results: Sequence[PointResult], axes: Mapping[str, tuple[str, ...]]) -> int:
         """Writes a finished task, and returns how many of its points failed.
@@ -323,7 +348,7 @@ class SweepStore:
         for name, line in next(iter(values.values())).coordinates.items() if values else ():
             if name not in self._coordinates:
                 self._coordinates[name] = line
-                self._files.write(name, (0,), line)
+                self._write(name, (0,), line)
         for name in self._results if values else ():
             self._write_block(name, task, {number: one.values[name] for number, one in values.items()})
         self._write_block("seconds", task, {number: one.seconds for number, one in found.items()})
@@ -339,7 +364,12 @@ class SweepStore:
         points = block.reshape(len(task.points), *shape[len(task.shape) :])
         for number, value in values.items():
             points[number, ...] = value
-        self._files.write(name, task.place, block)
+        self._write(name, task.place, block)
+
+    def _write(self, name: str, place: Sequence[int], block: np.ndarray) -> None:
+        assert self._files is not None
+        if block.size:  # an axis of a result may be empty
+            self._files.write(name, place, block)
 
     def _misfit(self, task: Task, result: PointResult) -> str:
         """Why results do not fit those of other points; empty where they do."""
@@ -385,24 +415,26 @@ class SweepStore:
     def _write_errors(self, task: Task, errors: Mapping[int, str]) -> None:
         """Writes why points failed; reasons of points that were not run this time stay."""
         file, chosen = self._error_file(task), set(task.chosen)
-        before = unsealed(file, BY_HAND) if len(chosen) < len(task.points) else None
-        texts = {at: text for at, text in _error_texts(before or {}).items() if at not in chosen} | dict(errors)
+        read = unsealed(file, BY_HAND) if len(chosen) < len(task.points) else None
+        before = _error_texts(read[0]) if read else {}
+        texts = {number: text for number, text in before.items() if number not in chosen} | dict(errors)
         if texts:
             file.parent.mkdir(exist_ok=True)
             write_safely(file, sealed({str(number): text for number, text in texts.items()}, file), name="store")
         else:
             file.unlink(missing_ok=True)
 
-    def _read_errors(self, task: Task, codes: np.ndarray) -> dict[tuple[Any, ...], str]:
+    def _read_errors(self, task: Task, codes: np.ndarray, has_checksum: bool) -> dict[tuple[Any, ...], str]:
         """Why the points of a task failed, of these codes, by their values."""
         failed = np.flatnonzero(codes == FAILED).tolist()
         if not failed:
             return {}
         file = self._error_file(task)
-        if (read := unsealed(file)) is None:
+        read = unsealed(file)
+        if read is None:
             raise damaged(file, "it is missing")
-        texts = _error_texts(read)
-        if any(number not in texts for number in failed):
+        texts = _error_texts(read[0])
+        if (has_checksum and not read[1]) or any(number not in texts for number in failed):
             raise damaged(file, "it does not name all points that failed")
         return {tuple(task.points[number].values()): texts[number] for number in failed}
 
@@ -412,10 +444,10 @@ class SweepStore:
 
     def errors(self) -> dict[tuple[Any, ...], str]:
         """Why points failed, by their values in the order of the grid."""
-        _, grid, arrays = self._read()
+        description, grid, arrays = self._read()
         status, found = self._status(grid, arrays), {}
         for task in grid:
-            found |= self._read_errors(task, status[task.region])
+            found |= self._read_errors(task, status[task.region], description["format"] > 1)
         return found
 
     def dataset(self) -> xr.Dataset:
@@ -441,8 +473,8 @@ class SweepStore:
         opened = opened[sorted(str(name) for name in opened.data_vars)].assign_coords(axes)
         for name, variable in opened.variables.items():
             variable.attrs = dict(arrays[str(name)]["attributes"])
-        kept = {name: json.dumps(description[name]) for name in JSON_ATTRIBUTES}
-        kept |= {name: str(description[name]) for name in TEXT_ATTRIBUTES}
+        kept = {name: json.dumps(description[name]) for name in JSON_ATTRIBUTES if name in description}
+        kept |= {name: str(description[name]) for name in TEXT_ATTRIBUTES if name in description}
         return _with_gaps(opened.assign_attrs(arrays[""]["attributes"] | kept), status)
 
     def with_own_types(self, part: xr.Dataset) -> xr.Dataset:
@@ -512,3 +544,10 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
 
 def _error_texts(record: Mapping[str, Any]) -> dict[int, str]:
     return {int(at): str(text) for at, text in record.items() if at.isdecimal()}
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

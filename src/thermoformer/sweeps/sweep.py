@@ -247,8 +247,8 @@ class Sweep:
         if what and not accept_changes:
             got = f"{self.store.folder}, made with {', '.join(what.values())}"
             raise StoreError("store", got, f"no change in {', '.join(what)}, another folder, or accept_changes=True")
-        if what or longer:
-            found = description | {name: found[name] for name in ("created", "runs")}
+        if what or longer or "bound" not in found:
+            found = description | {name: found[name] for name in ("created", "runs") if name in found}
         self.store.prepare(found)
 
     def _note(self, record: dict[str, Any], devices: set[str]) -> None:
@@ -258,7 +258,7 @@ class Sweep:
             return
         record["devices"] = [*record["devices"], *new] or ["not JAX"]
         description = self.store.description()
-        others = [run for run in description["runs"] if run.get("began") != record["began"]]
+        others = [run for run in description.get("runs", []) if run.get("began") != record["began"]]
         self.store.rewrite(description | {"runs": [*others, record]})
 
 
@@ -278,17 +278,21 @@ def _check_arguments(function: Callable[..., Any], grid: Grid, fixed: dict[str, 
     if twice:
         raise fail("fixed", twice[0], "names that are not in the grid")
     try:
-        signature = inspect.signature(function)
+        parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # some built-in functions have no signature
         return False
-    given = [*grid.names, *fixed]
-    seeded = "seed" in signature.parameters and "seed" not in given
-    try:
-        signature.bind(**dict.fromkeys([*given, "seed"] if seeded else given))
-    except TypeError as error:
-        expected = f"a value for every argument of the function: {', '.join(signature.parameters)}"
-        raise fail("grid and fixed", f"values for {', '.join(given)} ({error})", expected) from error
-    return seeded
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    for name in (*grid.names, *fixed):
+        if name not in parameters and not takes_any:
+            where = "grid" if name in grid.names else "fixed"
+            raise fail(where, repr(name), f"arguments of the function: {', '.join(parameters)}")
+    given = {*grid.names, *fixed}
+    for name, parameter in parameters.items():
+        several = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        if name not in {*given, "seed"} and parameter.default is parameter.empty and not several:
+            expected = "a value for every argument of the function, in grid or fixed"
+            raise fail("grid", f"nothing for {name!r}", expected)
+    return "seed" in parameters and "seed" not in given
 
 
 def _check_devices(devices: int) -> int:
