@@ -103,7 +103,11 @@ class LatentTarget(eqx.Module):
 
     def observed(self, position: jax.Array, potential: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """What is kept of a draw: the vector, −ln density, and the outputs over their units."""
-        return self.sites.vector(position[: self.sites.action.layout.count]), potential, self.energy_and_output(position)[1]
+        return (
+            self.sites.vector(position[: self.sites.action.layout.count]),
+            potential,
+            self.energy_and_output(position)[1],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,8 +259,11 @@ def _under_another_likelihood(
     likelihood.check(labels)
     if method == "tempered":
         raise fail("method", "'tempered'", "'nuts' or 'auto': tempered chains need Gaussian noise")
-    if form == "dual" or features.observed != features.examples:
-        raise fail("features" if form != "dual" else "form", "rotated examples", "examples one by one")
+    expected = "one that keeps the examples apart: the noise is not Gaussian"
+    if form == "dual":
+        raise fail("form", "'dual'", expected)
+    if features.observed != features.examples:
+        raise fail("features", repr(features), expected)
     data, own, units = reweighted(arch, features, labels, likelihood, temperature)
     form = unrotated_form(arch, data) if form == "auto" else form
     action = Action.at_finite_width(arch, prepare(arch, data, own, form, temperature), temperature * (1 + NUGGET))

@@ -16,7 +16,6 @@ output in turn are a variational expectation maximisation (`reweighted`).
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import equinox as eqx
@@ -118,7 +117,8 @@ class Likelihood(eqx.Module):
             half = jnp.sqrt(mean**2 + variance) / scale / 2
             mixed = 4 * half / jnp.tanh(half)
             kept = jnp.exp(jnp.log1p(-self.share) - self._log_mixture(labels * mean / scale))
-            return labels * scale * mixed / 2, temperature * mixed / kept
+            # A label that may be flipped pulls to both sides.
+            return (2 * kept - 1) * labels * scale * mixed / 2, temperature * mixed
         return labels, jnp.full_like(squares, temperature)
 
     def _parts(self, squares: Array, temperature: Any) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
@@ -161,7 +161,9 @@ def reweighted(
         action = Action.of(arch, prepare(arch, data, own, unrotated_form(arch, data), temperature), temperature)
         vector = action.minimise(vector, 1e-4, 100, action.method).vector
         last = mean
-        mean, variance = (np.asarray(part) * units[:, None] ** power for power, part in enumerate(_output(action, vector), 1))
+        mean, variance = (
+            np.asarray(part) * units[:, None] ** power for power, part in enumerate(_output(action, vector), 1)
+        )
         if np.abs(mean - last).max() <= ROUND_TOLERANCE * np.abs(mean).max():
             break
     return data, own, units

@@ -41,6 +41,7 @@ from ..markov import FOUR_PATHS, MarkovConfig, path_features
 from ..one_shot.training import shipped_network
 from ..sampled import whole_key
 from ..sweeping import check_fields, config_of
+from ..words import fixed, spread, with_texts
 
 MARKOV, ONE_SHOT = "hidden Markov", "one-shot"
 TASKS = (MARKOV, ONE_SHOT)
@@ -69,6 +70,11 @@ KNOWN, EVIDENCE, VALIDATION, REWEIGHTED, EXACT = "known", "evidence", "validatio
 GAUSSIAN_THEORIES = (KNOWN, EVIDENCE, VALIDATION)
 THEORIES = (*GAUSSIAN_THEORIES, REWEIGHTED)
 APPROACHES = (*THEORIES, EXACT)
+# The theory counts as misleading where its mean is off by more percent, or it loses more points of accuracy.
+MEAN_LIMIT, ACCURACY_LIMIT = 25.0, 2.0
+# What the table has, with means and errors over repetitions.
+MEASURED = ("temperature", "accuracy", "accuracy_lost", "mean_percent", "deviation", "overconfidence")
+MEASURED += ("order_parameter_percent", "order_percent")
 
 
 @dataclass(frozen=True)
@@ -269,9 +275,7 @@ def _by_evidence(config: NoiseConfig, training: PathFeatures, labels: np.ndarray
     """The theory at the temperature of the highest evidence; None where the search for it does not end."""
     try:
         start = config.noise_variance
-        return choose_by_evidence(
-            config.architecture(), training, labels, temperature=start, variances=False
-        ).solution
+        return choose_by_evidence(config.architecture(), training, labels, temperature=start, variances=False).solution
     except ConvergenceError:
         return None
 
@@ -339,12 +343,114 @@ def _tails(result: PathSum | None, training: PathFeatures, labels: np.ndarray) -
 
 
 class NoiseStudy(Study):
-    """The sweep over tasks, repetitions and laws of the noise, with all approaches at every point."""
+    """The sweep over tasks, repetitions and laws of the noise, with all approaches at every point.
+
+    Its Dataset has the dimensions task, seed, case and approach.
+    """
 
     name, title, config, point = "noise", "Noise that is not Gaussian", NoiseConfig, noise_point
     over: ClassVar = {"task": "tasks", "seed": "seeds", "case": "cases"}
     # Which other tasks, repetitions and laws there are changes no point.
     same: ClassVar = {"tasks": (MARKOV,), "seeds": 1, "cases": ("Gaussian",)}
+    long_names: ClassVar = {
+        "temperature": "temperature of the approach",
+        "accuracy": "test accuracy of the sign of the mean, on clean labels",
+        "mean": "root-mean-square distance of the mean from the exact one, over that of the exact one",
+        "deviation": "root-mean-square deviation of the predictor over that of the exact posterior",
+        "overconfidence": "probability that the approach gives to its signs, less its accuracy",
+        "order_parameter": "distance of U from the exact one, over the norm of the exact one",
+        "order": "share of the pairs of heads that scores order as those of the exact posterior do",
+        "converged": "1 where the solver reached its tolerance",
+        "excess_kurtosis": "excess kurtosis of residuals of left-out labels, theory with the highest evidence",
+        "largest_residual": "the largest of these residuals, in standard deviations",
+        "noise": "what Monte-Carlo noise of the exact posterior alone would show as distance of the mean",
+        "mixed": "whether the chains of the exact posterior mixed",
+        "note": "why they count as not mixed",
+        "sampler_seconds": "seconds of the exact posterior",
+        "mean_percent": "distance of the mean, in percent",
+        "order_parameter_percent": "distance of U, in percent",
+        "order_percent": "share of the pairs of heads in order, in percent",
+        "accuracy_lost": "accuracy of the exact posterior less that of the approach, in points",
+        "overconfidence_added": "overconfidence less that of the exact posterior, in points",
+    }
+
+    def complete(self, found: xr.Dataset, config: NoiseConfig) -> xr.Dataset:
+        """With percents and differences from the exact posterior."""
+        exact = found.sel(approach=EXACT, drop=True)
+        percent = {f"{name}_percent": 100 * found[name] for name in ("mean", "order_parameter", "order")}
+        return found.assign(
+            percent
+            | {
+                "accuracy_lost": 100 * (exact.accuracy - found.accuracy),
+                "overconfidence_added": 100 * (found.overconfidence - exact.overconfidence),
+            }
+        )
+
+    def tables(self, dataset: xr.Dataset, config: NoiseConfig) -> dict[str, pd.DataFrame]:
+        """Means over repetitions, and their standard errors, of all that is measured."""
+        found = dataset[list(MEASURED)]
+        error = found.std("seed", ddof=1) / np.sqrt(dataset.sizes["seed"])
+        both = found.mean("seed").merge(error.rename({name: f"{name}_error" for name in MEASURED}))
+        frame = both.to_dataframe(dim_order=("task", "case", "approach")).reset_index()
+        return {"noise": with_texts(frame, **dict.fromkeys(both.data_vars, ".3f"))}
+
+    def values(self, dataset: xr.Dataset, config: NoiseConfig) -> dict[str, Any]:
+        """Tables of every task, and where the theory misleads."""
+        theories, mixed = list(THEORIES), dataset.mixed.astype(bool)
+        tasks = []
+        for task in config.tasks:
+            at = dataset.sel(task=task)
+            exact = 100 * at.accuracy.sel(approach=EXACT)
+            rows: dict[str, list] = {"accuracy": [], "mean": [], "rest": [], "residuals": []}
+            for case in config.cases:
+                one = at.sel(case=case)
+                lost, off = (one[name].sel(approach=theories) for name in ("accuracy_lost", "mean_percent"))
+                rows["accuracy"].append([case, spread(exact.sel(case=case)), *_cells(lost)])
+                rows["mean"].append([case, *_cells(off), fixed(100 * one.noise.mean())])
+                rest = [(name, which) for name in _REST for which in (EVIDENCE, REWEIGHTED)]
+                rows["rest"].append(
+                    [case, *(_mean(one[name].sel(approach=which), _REST[name]) for name, which in rest)]
+                )
+                rows["residuals"].append(
+                    [case, *(spread(one[name]) for name in ("excess_kurtosis", "largest_residual"))]
+                )
+            tasks.append({"name": task, "rows": rows, "misled": {name: _misled(at, name) for name in theories}})
+        return {
+            "tasks": tasks,
+            "theories": theories,
+            "limits": (MEAN_LIMIT, ACCURACY_LIMIT),
+            "unmixed": int((~mixed).sum()),
+            "runs": int(mixed.size),
+            "reason": next(iter(dataset.note.values[~mixed.values]), ""),
+            "failed": int((dataset.converged.sel(approach=theories) != 1).sum()),
+            "seconds": float(dataset.sampler_seconds.mean()),
+        }
+
+
+# Decimals of what stands beside each other for the theory by evidence and on reweighted examples.
+_REST = {"deviation": 2, "overconfidence_added": 1, "order_parameter_percent": 0, "order_percent": 0}
+
+
+def _cells(values: xr.DataArray) -> list[str]:
+    """Mean ± standard error over repetitions, one text per approach."""
+    mean, count = values.mean("seed"), values.sizes["seed"]
+    if count == 1:
+        return [fixed(one) for one in mean]
+    return [
+        f"{fixed(one)} ± {fixed(error)}"
+        for one, error in zip(mean, values.std("seed", ddof=1) / np.sqrt(count), strict=True)
+    ]
+
+
+def _mean(values: xr.DataArray, digits: int) -> str:
+    return fixed(values.mean("seed"), digits)
+
+
+def _misled(at: xr.Dataset, approach: str) -> list[str]:
+    """The cases in which an approach is over one of the limits, on average over repetitions."""
+    means = at[["mean_percent", "accuracy_lost"]].sel(approach=approach).mean("seed")
+    over = (means.mean_percent > MEAN_LIMIT) | (means.accuracy_lost > ACCURACY_LIMIT)
+    return [str(case) for case in means.case.values[over.values]]
 
 
 STUDY = NoiseStudy()
