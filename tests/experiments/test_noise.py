@@ -79,7 +79,7 @@ def test_noise_has_the_law_and_the_variance_that_its_case_names(case):
 
 
 def test_a_point_measures_theories_against_the_exact_posterior(quick_sampler):
-    point = noise.noise_point("hidden Markov", 0, "Gaussian", record_of(TINY))
+    point = noise.noise_point(0, "hidden Markov", "Gaussian", record_of(TINY))
     assert point.approach.values.tolist() == list(APPROACHES)
     # The pretended sampler is the theory with known variance; with Gaussian noise nothing is reweighted.
     for name in (KNOWN, REWEIGHTED, EXACT):
@@ -90,7 +90,7 @@ def test_a_point_measures_theories_against_the_exact_posterior(quick_sampler):
 
 
 def test_flipped_classes_are_compared_in_one_unit(quick_sampler):
-    point = noise.noise_point("hidden Markov", 0, "flipped, 20 %", record_of(TINY))
+    point = noise.noise_point(0, "hidden Markov", "flipped, 20 %", record_of(TINY))
     # The best factor leaves less than the whole of the exact mean.
     assert 0 < point["mean"].sel(approach=KNOWN) and np.isfinite(point.deviation).all()
 
@@ -109,7 +109,7 @@ def test_page_and_files(quick_sampler, tmp_path):
     page = STUDY.run(TINY, tmp_path)
     assert_written(page, ["errors", "structure", "residuals"], tables=["noise"])
     found = xr.load_dataset(tmp_path / "noise.nc", engine="h5netcdf")
-    assert found.accuracy.dims == ("task", "seed", "case", "approach")
+    assert found.accuracy.dims == ("seed", "task", "case", "approach")
     assert all(variable.attrs["long_name"] for variable in found.data_vars.values())
     assert (found.accuracy_lost.sel(approach=EXACT) == 0).all()
     text = page.read_text()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import dense_kernel
 from scipy import stats
 
 from thermoformer.learning import (
@@ -15,6 +17,9 @@ from thermoformer.learning import (
     sample_weights_on_paths,
     solve,
 )
+from thermoformer.learning.action import Action
+from thermoformer.learning.exact import NUGGET, LatentTarget, Target
+from thermoformer.learning.kernels import prepare
 from thermoformer.learning.likelihoods import reweighted
 
 TAU, OUTPUTS = 0.4, np.linspace(-3, 3, 13)
@@ -116,6 +121,34 @@ def test_both_samplers_against_weighted_draws_of_the_prior(brute, sample, draws)
     # The readout of the paths makes the same mean.
     parts = posterior.path_contributions(features[EXAMPLES:])
     np.testing.assert_allclose(parts.sum(axis=1), found.mean, atol=1e-3)
+
+
+def test_target_with_two_outputs_and_skips_is_the_dense_density():
+    """−ln p(U) p(f|U) ∏ p(y|f) |∂f/∂z|, with inverses and determinants of dense matrices in NumPy."""
+    arch, generator = Architecture((1,), 4, skip=True, outputs=2), np.random.default_rng(2)
+    features = PathFeatures.from_attentioned_inputs(generator.normal(size=(5, 2, 3)))
+    labels, law = generator.normal(size=(5, 2)), Likelihood("student-t", degrees_of_freedom=3.0)
+    # Any sites will do.
+    units, own = generator.uniform(0.5, 2, size=5), generator.normal(size=(5, 2))
+    data = PathFeatures.from_attentioned_inputs(np.asarray(features.values) / units[:, None, None])
+    action = Action.at_finite_width(arch, prepare(arch, data, own, "pairs", TAU), TAU * (1 + NUGGET))
+    count = action.layout.count
+    sites = Target(action, jnp.zeros(count), jnp.ones(count))
+    rows = labels.T.ravel(), np.tile(units, 2)
+    target = LatentTarget(sites, law, *map(jnp.asarray, rows), jnp.asarray(TAU))
+    found = jax.jit(lambda at: (target(at), target.energy_and_output(at)[1], action.path_factor(at[:count])))
+    gaps = []
+    for position in 0.5 * generator.normal(size=(3, count + 10)):
+        value, output, factor = found(position)
+        output = rows[1] * np.asarray(output)
+        prior = dense_kernel(arch, np.asarray(features.values), factor @ factor.T) + NUGGET * TAU * np.diag(
+            rows[1] ** 2
+        )
+        covariance = np.linalg.inv(np.linalg.inv(prior) + np.diag(1 / (TAU * rows[1] ** 2)))
+        expected = float(sites.prior(jnp.asarray(position[:count]))) + output @ np.linalg.solve(prior, output) / 2
+        expected += (np.linalg.slogdet(prior)[1] - np.linalg.slogdet(covariance)[1]) / 2
+        gaps.append(float(value) - expected - np.asarray(law.loss(rows[0], output, TAU)).sum())
+    np.testing.assert_allclose(gaps, gaps[0], rtol=1e-6)
 
 
 def test_gaussian_noise_two_ways():

@@ -270,9 +270,9 @@ def _under_another_likelihood(
     start_key, run_key, latent_key = jax.random.split(key, 3)
     sites, start, _ = whitened_target(action, start_key, plan.chains)
     rows = labels.reshape(features.examples, -1).T.ravel(), np.tile(units, arch.outputs)
-    law = jax.tree.map(jnp.asarray, likelihood)
-    target = LatentTarget(sites, law, *map(jnp.asarray, rows), jnp.asarray(temperature))
-    white = numpy_generator(latent_key).normal(size=(plan.chains, len(rows[0])))
+    law, own, units = jax.tree.map(jnp.asarray, (likelihood, *rows))
+    target = LatentTarget(sites, law, own, units, jnp.asarray(temperature))
+    white = numpy_generator(latent_key).normal(size=(plan.chains, len(own)))
     start = np.concatenate([start, white], axis=1)
     (vectors, potentials, outputs), stats = run_nuts(target, target.observed, start, run_key, plan, target_acceptance)
     grams = np.asarray(_grams(action, vectors))
@@ -364,7 +364,7 @@ def _grams(action: Action, vectors: jax.Array) -> jax.Array:
 def _moments_of_draws(action: Action, new: NewExamples, vectors: Any, outputs: Any) -> Moments:
     """Mean and variance [draw, new, output] of every draw."""
 
-    def moments(draw: tuple[jax.Array, Any]) -> Moments:
+    def moments(draw: tuple[jax.Array, Any]) -> tuple[jax.Array, jax.Array]:
         return new.moments(_given_outputs(action, draw[1]), draw[0])
 
     batch = None if jax.default_backend() == "cpu" else DRAWS_AT_ONCE

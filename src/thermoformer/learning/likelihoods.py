@@ -27,7 +27,7 @@ from jaxtyping import Array
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, one_number, one_of, positive_number
 from .action import Action
-from .architecture import Architecture
+from .architecture import Architecture, squeeze_output
 from .kernels import Problem, choose_form, covariance, inverse_and_solve, prepare
 from .paths import PathFeatures
 
@@ -139,7 +139,8 @@ def reweighted(
 ) -> tuple[PathFeatures, np.ndarray, np.ndarray]:
     """Training data on which the theory with Gaussian noise stands in for another likelihood.
 
-    Sites are found for the output of the saddle, the saddle for these sites, and so on. The noise of a site becomes τ
+    The search starts from Gaussian noise: sites are found for the output of the saddle, the saddle for these sites, and
+    so on. It may end at a local maximum. The noise of a site becomes τ
     if its features and label are divided by the root of its temperature over τ.
 
     Arguments:
@@ -150,22 +151,19 @@ def reweighted(
     """
     y = np.asarray(labels).reshape(features.examples, -1)
     likelihood = jax.tree.map(jnp.asarray, likelihood)
-    # At an output that is surely that of the label a site may have no noise at all.
-    mean, variance, vector = np.zeros_like(y), np.full_like(y, temperature), np.zeros(arch.layout.count)
+    data, own, units, vector = features, y, np.ones(len(y)), np.zeros(arch.layout.count)
+    mean, given, temperatures = np.zeros_like(y), y, np.full(len(y), temperature)
     for _ in range(ROUNDS):
-        given, temperatures = _sites(likelihood, y, mean, variance, temperature)
         units = np.sqrt(np.asarray(temperatures) / temperature)
         data = PathFeatures.from_attentioned_inputs(np.asarray(features.values) / units[:, None, None])
-        own = np.asarray(given) / units[:, None]
-        own = own if arch.outputs > 1 else own[:, 0]
+        own = squeeze_output(np.asarray(given) / units[:, None])
         action = Action.of(arch, prepare(arch, data, own, unrotated_form(arch, data), temperature), temperature)
         vector = action.minimise(vector, 1e-4, 100, action.method).vector
-        last = mean
-        mean, variance = (
-            np.asarray(part) * units[:, None] ** power for power, part in enumerate(_output(action, vector), 1)
-        )
+        scaled, spread = (np.asarray(part) for part in _output(action, vector))
+        last, mean = mean, scaled * units[:, None]
         if np.abs(mean - last).max() <= ROUND_TOLERANCE * np.abs(mean).max():
             break
+        given, temperatures = _sites(likelihood, y, mean, spread * units[:, None] ** 2, temperature)
     return data, own, units
 
 

@@ -172,7 +172,7 @@ class Noise(NamedTuple):
 
 
 @resumable
-def noise_point(task: str, seed: int, case: str, config: Mapping[str, Any]) -> xr.Dataset:
+def noise_point(seed: int, task: str, case: str, config: Mapping[str, Any]) -> xr.Dataset:
     """One task with one law of the noise in one repetition: a point of the sweep."""
     settings = config_of(NoiseConfig, config)
     features, labels = task_features(settings, task, seed)
@@ -242,13 +242,13 @@ def compared(config: NoiseConfig, features: PathFeatures, clean: np.ndarray, cas
     results[EVIDENCE] = _by_evidence(config, training, labels)
     results[VALIDATION] = _by_validation(config, training, labels, features[split:known], noise.labels[split:])
     data = _divided(training, noise.deviations), labels / noise.deviations
-    tau = {"temperature": noise.temperature}
-    sites = data if noise.likelihood.gaussian else reweighted(arch, *data, noise.likelihood, noise.temperature)[:2]
-    results[REWEIGHTED] = solve(arch, *sites, **tau, throw=False)
+    tau = noise.temperature
+    sites = data if noise.likelihood.gaussian else reweighted(arch, *data, noise.likelihood, tau)[:2]
+    results[REWEIGHTED] = solve(arch, *sites, temperature=tau, throw=False)
     sampler: dict[str, Any] = {"draws": config.draws, "warmup": config.warmup, "chains": config.chains, "key": seed}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)  # said in the data and on the page
-        exact = sample_order_parameters(arch, *data, **tau, **sampler, likelihood=noise.likelihood)
+        exact = sample_order_parameters(arch, *data, temperature=tau, likelihood=noise.likelihood, **sampler)
     results[EXACT] = exact
     truth = exact.predict(test)
     rows = []
@@ -315,6 +315,7 @@ def _measured(
     factor = float(own.mean @ truth.mean / (truth.mean @ truth.mean)) if other_units else 1.0
     spread = np.sqrt(own.variance)
     scores = [head_scores(arch, one).values for one in (order, exact.order_parameter)]
+    agreement: Any = stats.kendalltau(*scores)
     accuracy = own.accuracy(clean)
     return {
         "temperature": result.temperature,
@@ -323,7 +324,7 @@ def _measured(
         "deviation": np.sqrt(own.mean_variance() / truth.mean_variance()) / abs(factor),
         "overconfidence": float(np.mean(stats.norm.cdf(np.abs(own.mean) / spread))) - accuracy,
         "order_parameter": _relative(order - factor**2 * exact.order_parameter, factor**2 * exact.order_parameter),
-        "order": (1 + stats.kendalltau(*scores).statistic) / 2,
+        "order": (1 + agreement.statistic) / 2,
         "converged": float(getattr(result, "converged", True)),
     }
 
@@ -345,11 +346,11 @@ def _tails(result: PathSum | None, training: PathFeatures, labels: np.ndarray) -
 class NoiseStudy(Study):
     """The sweep over tasks, repetitions and laws of the noise, with all approaches at every point.
 
-    Its Dataset has the dimensions task, seed, case and approach.
+    Its Dataset has the dimensions seed, task, case and approach.
     """
 
     name, title, config, point = "noise", "Noise that is not Gaussian", NoiseConfig, noise_point
-    over: ClassVar = {"task": "tasks", "seed": "seeds", "case": "cases"}
+    over: ClassVar = {"seed": "seeds", "task": "tasks", "case": "cases"}
     # Which other tasks, repetitions and laws there are changes no point.
     same: ClassVar = {"tasks": (MARKOV,), "seeds": 1, "cases": ("Gaussian",)}
     long_names: ClassVar = {
@@ -391,8 +392,8 @@ class NoiseStudy(Study):
         found = dataset[list(MEASURED)]
         error = found.std("seed", ddof=1) / np.sqrt(dataset.sizes["seed"])
         both = found.mean("seed").merge(error.rename({name: f"{name}_error" for name in MEASURED}))
-        frame = both.to_dataframe(dim_order=("task", "case", "approach")).reset_index()
-        return {"noise": with_texts(frame, **dict.fromkeys(both.data_vars, ".3f"))}
+        frame = both.to_dataframe(dim_order=["task", "case", "approach"]).reset_index()
+        return {"noise": with_texts(frame, **{str(name): ".3f" for name in both.data_vars})}
 
     def values(self, dataset: xr.Dataset, config: NoiseConfig) -> dict[str, Any]:
         """Tables of every task, and where the theory misleads."""
