@@ -180,34 +180,28 @@ def test_sites_forget_an_outlier():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("sample", "changes", "message"),
     [
-        ({"likelihood": "cauchy"}, "likelihood: got 'cauchy'; expected one of 'gaussian', 'student-t'"),
-        ({"likelihood": "logistic"}, "labels: got values such as 0.5; expected labels −1 and 1"),
+        (sample_weights_on_paths, {"likelihood": "cauchy"}, "likelihood: got 'cauchy'; expected one of 'gaussian', "),
         (
-            {"likelihood": "laplace", "method": "gibbs"},
+            sample_weights_on_paths,
+            {"likelihood": "logistic"},
+            "labels: got values such as 0.5; expected labels −1 and 1",
+        ),
+        (
+            sample_weights_on_paths,
+            {"method": "gibbs"},
             "method: got 'gibbs'; expected 'nuts' with likelihood='laplace'",
         ),
+        (sample_order_parameters, {"likelihood": 3}, "likelihood: got 3; expected one of"),
+        (sample_order_parameters, {"method": "tempered"}, "method: got 'tempered'; expected 'nuts' or 'auto'"),
+        (sample_order_parameters, {"form": "dual"}, "form: got 'dual'; expected one that keeps the examples apart"),
     ],
 )
-def test_bad_arguments_of_the_weights_are_refused(changes, message):
+def test_bad_arguments_are_refused(sample, changes, message):
     features = PathFeatures.from_attentioned_inputs(np.ones((2, 2, 2)))
     with pytest.raises(ValueError, match=message):
-        sample_weights_on_paths(ARCH, features, [0.5, 1.0], temperature=0.1, key=0, **changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"likelihood": 3}, "likelihood: got 3; expected one of"),
-        ({"likelihood": "laplace", "method": "tempered"}, "method: got 'tempered'; expected 'nuts' or 'auto'"),
-        ({"likelihood": "laplace", "form": "dual"}, "form: got 'dual'; expected"),
-    ],
-)
-def test_bad_arguments_of_the_order_parameters_are_refused(changes, message):
-    features = PathFeatures.from_attentioned_inputs(np.ones((2, 2, 2)))
-    with pytest.raises(ValueError, match=message):
-        sample_order_parameters(ARCH, features, [0.5, 1.0], temperature=0.1, key=0, **changes)
+        sample(ARCH, features, [0.5, 1.0], temperature=0.1, key=0, **({"likelihood": "laplace"} | changes))
 
 
 @pytest.mark.parametrize(

@@ -219,8 +219,8 @@ def sample_weights(
         keep_weights: keep the weights of every draw too, and not only U and what predictions need.
         layer_norm: normalise tokens inside the network (see `forward`); outside the theory, NUTS only. Keeps weights.
         likelihood: of the labels given the output: "gaussian", "student-t", "laplace", "logistic" for labels ±1, or a
-            `Likelihood`; learning §10 says how τ enters each of them. NUTS only, but for the first, and without a count of
-            moves between modes in narrow networks.
+            `Likelihood`; learning §10 says how τ enters each of them. All but the first need NUTS, and moves between
+            modes of narrow networks are then not counted.
         memory_limit: bytes over which the run is refused before it starts (`weight_sampling_memory`).
         devices: the number of local devices that share the chains, a divisor of their number; default: one.
         progress: called as progress(done, total, message).

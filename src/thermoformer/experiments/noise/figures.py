@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from ...figures import PALETTE, styled
 from ...figures.style import colours_for, figure_grid
@@ -87,11 +88,22 @@ def _by_case(dataset: xr.Dataset, config: NoiseConfig, panels: dict[str, tuple[s
             if best is not None:
                 ax.axvline(best, color=PALETTE["black"], linewidth=0.8, zorder=0)
             ax.set(xlabel=label, ylim=(places[-1] + 0.6, -0.6))
+            if label.endswith("off, %"):
+                _decades(ax)
             ax.set_yticks(places, list(config.cases) if ax is row[0] else [""] * len(places))
             ax.tick_params(axis="y", length=0)
         row[0].set_title(f"{task} task", loc="left")
     legend_below(figure, ncols=2)
     return figure
+
+
+def _decades(ax: Axes) -> None:
+    """A logarithmic axis of percents, with plain numbers."""
+    ax.set_xscale("log")
+    low, high = ax.get_xlim()
+    ticks = [tick for tick in (1, 3, 10, 30, 100, 300, 1000) if low <= tick <= high]
+    ax.set_xticks(ticks, [str(tick) for tick in ticks])
+    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _dots(ax: Axes, values: xr.DataArray, places: np.ndarray) -> None:
