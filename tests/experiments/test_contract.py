@@ -42,7 +42,7 @@ from .test_page import assert_self_contained
 POINTS = {
     "finite_size:finite_size_point": "1420d2e7b8a2467e",
     "markov:markov_repetition": "723fd4049fcfa383",
-    "noise:noise_point": "bcec280705000c14",
+    "noise:noise_point": "2a6b4622d7a84804",
     "one_path:one_path_point": "2878b472154fd039",
     "one_shot.many:many_limit": "b0d657ad1c31204d",
     "one_shot.many:many_point": "3bab1129c36d0b17",
