@@ -113,4 +113,4 @@ def test_page_and_files(quick_sampler, tmp_path):
     assert all(variable.attrs["long_name"] for variable in found.data_vars.values())
     assert (found.accuracy_lost.sel(approach=EXACT) == 0).all()
     text = page.read_text()
-    assert "In 3 of 3 runs its chains count as not mixed" in text
+    assert "In 3 of 3 runs its chains count as not mixed" in text and "###" not in text

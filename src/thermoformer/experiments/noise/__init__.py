@@ -416,7 +416,7 @@ class NoiseStudy(Study):
                 rows["residuals"].append(
                     [case, *(spread(one[name]) for name in ("excess_kurtosis", "largest_residual"))]
                 )
-            tasks.append({"name": task, "rows": rows, "misled": {name: _misled(at, name) for name in theories}})
+            tasks.append({"name": task, "rows": rows, "misled": [[name, _misled(at, name)] for name in theories]})
         return {
             "tasks": tasks,
             "theories": theories,
@@ -450,12 +450,12 @@ def _mean(values: xr.DataArray, digits: int) -> str:
     return fixed(values.mean("seed"), digits)
 
 
-def _misled(at: xr.Dataset, approach: str) -> list[str]:
-    """The cases in which an approach is over one of the limits, on average over repetitions."""
+def _misled(at: xr.Dataset, approach: str) -> str:
+    """The cases in which an approach is over one of the limits, on average over repetitions, in words."""
     means = at[["mean_percent", "accuracy_lost"]].sel(approach=approach).mean("seed")
     more = means - means.sel(case="Gaussian")
     over = (more.mean_percent > MEAN_LIMIT) | (more.accuracy_lost > ACCURACY_LIMIT)
-    return [str(case) for case in means.case.values[over.values]]
+    return "; ".join(map(str, means.case.values[over.values])) or "none"
 
 
 STUDY = NoiseStudy()
