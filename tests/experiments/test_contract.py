@@ -22,6 +22,7 @@ from thermoformer.experiments.base import Study
 from thermoformer.experiments.finite_size import FiniteSizeConfig
 from thermoformer.experiments.learning_curves import LearningCurvesConfig
 from thermoformer.experiments.markov import MarkovConfig
+from thermoformer.experiments.noise import NoiseConfig
 from thermoformer.experiments.one_path import OnePathConfig, fitted_slope
 from thermoformer.experiments.one_shot import OneShotConfig, training
 from thermoformer.experiments.orbit_diagram import OrbitDiagramConfig
@@ -42,6 +43,7 @@ from .test_page import assert_self_contained
 POINTS = {
     "finite_size:finite_size_point": "1420d2e7b8a2467e",
     "markov:markov_repetition": "723fd4049fcfa383",
+    "noise:noise_point": "2a6b4622d7a84804",
     "one_path:one_path_point": "2878b472154fd039",
     "one_shot.many:many_limit": "b0d657ad1c31204d",
     "one_shot.many:many_point": "3bab1129c36d0b17",
@@ -68,6 +70,7 @@ SIZES = {
     ),
     "teacher": (TeacherConfig.quick(3), TeacherConfig(seed=3)),
     "residuals": (ResidualsConfig.quick(3), ResidualsConfig(seed=3)),
+    "noise": (NoiseConfig.quick(3), NoiseConfig(seed=3)),
     "pruning": (PruningConfig.quick(seed=3), PruningConfig(seed=3)),
     "trained-networks": (TrainedNetworksConfig.quick(seed=3), TrainedNetworksConfig(seed=3)),
     "learning-curves": (LearningCurvesConfig.quick(3), LearningCurvesConfig(seed=3)),
@@ -154,6 +157,7 @@ GROWN = {
     },
     "teacher": {"teachers": 14, "widths": (6, *TeacherConfig().widths), "ratios": (0.01, *TeacherConfig().ratios)},
     "residuals": {"seeds": 7, "widths": (10, 20)},
+    "noise": {"seeds": 7},
     "trajectories": {"betas": (1.2, *TrajectoriesConfig().betas)},
     "finite-size": {"bits": (9, *FiniteSizeConfig().bits), "fit_from": 9900},
     "orbit-diagram": {},
@@ -213,6 +217,7 @@ BAD = [
             (MarkovConfig, "widths", "width"),
             (OneShotConfig, "widths", "width"),
             (OneShotConfig, "temperatures", "temperature"),
+            (NoiseConfig, "temperatures", "temperature"),
             (ResidualsConfig, "widths", "width"),
             (WidthConvergenceConfig, "widths", "width"),
             (TeacherConfig, "widths", "width"),
@@ -238,6 +243,9 @@ BAD = [
     (ResidualsConfig, {"temperature": 0.0}, POSITIVE),
     (ResidualsConfig, {"variance": -1.0}, POSITIVE),
     (ResidualsConfig, {"feature_width": 7}, "expected an even number"),
+    (NoiseConfig, {"noise_variance": 0.0}, POSITIVE),
+    (NoiseConfig, {"tasks": ("images",)}, "expected one or more of 'hidden Markov', 'one-shot'"),
+    (NoiseConfig, {"cases": ("Laplace",)}, "expected 'Gaussian' first"),
     (OrbitDiagramConfig, {"between": (2.0, 1.0)}, "expected a lower and a higher number"),
     (OrbitDiagramConfig, {"epsilon": 1.5}, "expected a number from 0 to 1"),
     (OrbitDiagramConfig, {"near": 0.0}, POSITIVE),

@@ -120,6 +120,12 @@ EXPERIMENTS = {
             module="residuals",
         ),
         Experiment(
+            name="noise",
+            summary="Heavy tails, outliers, flipped classes: when the theory with Gaussian noise misleads",
+            quick_time="about half a minute",
+            module="noise",
+        ),
+        Experiment(
             name="pruning",
             summary="Heads pruned from a trained network: do the theory's scores say which can go?",
             quick_time="about two minutes",

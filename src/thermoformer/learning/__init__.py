@@ -17,6 +17,7 @@ from .evidence import EvidenceChoice, choose_by_evidence, evidence_scores
 from .exact import OrderPosterior, sample_order_parameters
 from .influence import Influence, influence
 from .kernels import choose_form
+from .likelihoods import Likelihood
 from .network import Weights, effective_path_weights, forward, order_parameter_from_weights, prior_weights
 from .paths import PathFeatures, path_attention
 from .results import PathSum, Posterior, Prediction, Predictor, gaussian_predictor, label_alignment
@@ -45,6 +46,7 @@ __all__ = [
     "EvidenceChoice",
     "HeadScores",
     "Influence",
+    "Likelihood",
     "OrderPosterior",
     "PathFeatures",
     "PathSum",

@@ -8,7 +8,7 @@ over these gives the exact predictor at a cost that does not grow with the width
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from .._validation import fail, one_of, positive_number
 from .action import Action, Minimum, Setting
 from .architecture import Architecture, Layout
 from .kernels import Problem, checked_labels, null_energy, prepare
+from .likelihoods import Likelihood, latent_moments, reweighted, unrotated_form
 from .paths import PathFeatures
 from .results import ROWS, Moments, NewExamples, Posterior, fields_of_draws, new_examples, raw_readout, readout_at
 from .sampling import Plan, Report, run_nuts, warn_if_unmixed
@@ -30,6 +31,9 @@ from .tempering import run_tempered
 METHODS = ("auto", "nuts", "tempered")
 # Searches for modes in narrow networks, and by how much ln of the density may be under the highest for a mode to count.
 MODE_SEARCHES, MODE_RANGE = 16, 10.0
+# Extra variance of the outputs at the training examples, over the temperature of their sites, if the noise is not
+# Gaussian: it keeps their covariance regular where the kernel is singular, and is far below what draws can show.
+NUGGET = 1e-6
 # Draws whose predictions are computed at once on an accelerator.
 DRAWS_AT_ONCE = 64
 
@@ -63,17 +67,64 @@ class Target(eqx.Module):
         return self.vector(position), potential
 
 
+class LatentTarget(eqx.Module):
+    """−ln of the posterior density under any likelihood, of ζ and whitened outputs z at the training examples.
+
+    Gaussian sites N(ỹ; f, τ) take the place of the likelihood in the target of ζ, and are divided out again:
+
+        p(U) p(f|U) ∏ p(y|f) = p(U) p(ỹ|U) N(f; m(U), Σ(U)) ∏ p(y|f)/N(ỹ; f, τ),      f = m(U) + √Σ(U) z.
+
+    That is exact for any sites. Near the true likelihood they leave little but a standard normal z, whatever U.
+    """
+
+    sites: Target  # of the sites' labels and features, both divided by `units`
+    likelihood: Likelihood
+    labels: jax.Array  # y [row]
+    units: jax.Array  # [row]
+    temperature: jax.Array
+
+    def __call__(self, position: jax.Array) -> jax.Array:
+        """The potential, less a constant; a failed Cholesky factor counts as infinitely unlikely."""
+        energy, output = self.energy_and_output(position)
+        order, white = jnp.split(position, [self.sites.action.layout.count])
+        gap = self.sites.action.problem.labels - output
+        loss = self.likelihood.loss(self.labels, self.units * output, self.temperature)
+        value = energy / 2 + self.sites.prior(order) + white @ white / 2
+        value = value + jnp.sum(loss - gap**2 / (2 * self.temperature))
+        return jnp.where(jnp.isnan(value), jnp.inf, value)
+
+    def energy_and_output(self, position: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """E of the sites, and f over the units [row]."""
+        order, white = jnp.split(position, [self.sites.action.layout.count])
+        action = self.sites.action
+        factor, nugget = action.path_factor(self.sites.vector(order)), NUGGET * self.temperature
+        energy, mean, spread = latent_moments(action.problem, factor, self.temperature, nugget)
+        return energy, mean + jnp.linalg.cholesky(spread) @ white
+
+    def observed(self, position: jax.Array, potential: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """What is kept of a draw: the vector, −ln density, and the outputs over their units."""
+        return (
+            self.sites.vector(position[: self.sites.action.layout.count]),
+            potential,
+            self.energy_and_output(position)[1],
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class OrderPosterior(Posterior):
     """Draws of the order parameters from the exact posterior at finite width.
 
     Fields, beside those of `Posterior`:
-        action: at finite width, with the prepared training data.
+        action: at finite width, with the prepared training data; under a likelihood that is not Gaussian, with that of
+            its sites (`LatentTarget`).
         vectors: the draws of the vector of Bartlett factors [chain, draw, parameter].
+        outputs: under a likelihood that is not Gaussian, the draws of the outputs at the training examples, each over
+            the unit of its site, [chain, draw, row]; else None.
     """
 
     action: Action
     vectors: np.ndarray
+    outputs: np.ndarray | None = None
 
     @property
     def problem(self) -> Problem:
@@ -82,15 +133,29 @@ class OrderPosterior(Posterior):
 
     def path_readout(self) -> np.ndarray:
         """The mean over draws of the readout of every path given U, [path, feature] (and output)."""
-        return raw_readout(self.architecture, self.problem, _mean_readout(self.action, self._flat))
+        readout = _mean_readout(self._predicting, self._flat, self._flat_outputs)
+        return raw_readout(self.architecture, self.problem, readout)
 
     def _moments(self, features: PathFeatures) -> Iterator[Moments]:
         for new in new_examples(self.architecture, features, self.problem, draws=len(self._flat)):
-            yield jax.tree.map(np.asarray, _moments_of_draws(self.action, new, self._flat))
+            found = _moments_of_draws(self._predicting, new, self._flat, self._flat_outputs)
+            yield jax.tree.map(np.asarray, found)
 
     @property
     def _flat(self) -> np.ndarray:
         return self.vectors.reshape(-1, self.action.layout.count)
+
+    @property
+    def _flat_outputs(self) -> np.ndarray | None:
+        return None if self.outputs is None else self.outputs.reshape(-1, self.outputs.shape[-1])
+
+    @property
+    def _predicting(self) -> Action:
+        """The action whose temperature is the noise of what predictions start from: labels, or outputs of draws."""
+        if self.outputs is None:
+            return self.action
+        noise = np.array(NUGGET * self.temperature)
+        return replace(self.action, setting=self.action.setting._replace(temperature=noise))
 
 
 def sample_order_parameters(
@@ -105,6 +170,7 @@ def sample_order_parameters(
     warmup: int | None = None,
     method: str = "auto",
     form: str = "auto",
+    likelihood: str | Likelihood = "gaussian",
     target_acceptance: float = 0.8,
     devices: int | None = None,
     progress: Report | None = None,
@@ -123,8 +189,10 @@ def sample_order_parameters(
         temperature: τ > 0.
         key: an integer or a JAX key.
         draws, chains, warmup: draws per chain after warm-up; warm-up is by default half of them, at least 200.
-        method: "nuts", "tempered", or "auto": tempered where some N_l < n_l.
-        form: form of the kernel: "auto", "pairs", "features" or "dual".
+        method: "nuts", "tempered", or "auto": tempered where some N_l < n_l. NUTS only if the noise is not Gaussian.
+        form: form of the kernel: "auto", "pairs", "features" or "dual" (for Gaussian noise only).
+        likelihood: of the labels given the output, as in `sample_weights`. If it is not Gaussian, the outputs at the
+            training examples are sampled together with the order parameters.
         devices: the number of local devices that share the chains, a divisor of their number; default: one.
         progress: called as progress(done, total, message).
 
@@ -144,7 +212,12 @@ def sample_order_parameters(
         raise fail("target_acceptance", target_acceptance, "a number between 0 and 1")
     plan = Plan.of(draws, chains, warmup, devices, progress)
     one_of("method", method, METHODS)
-    key = as_key(key)
+    key, law = as_key(key), Likelihood.of(likelihood)
+    if not law.gaussian:
+        given = arch, features, y, temperature, law, key, plan, method, form, target_acceptance
+        posterior = _under_another_likelihood(*given)
+        warn_if_unmixed(posterior.diagnostics)
+        return posterior
     problem = prepare(arch, features, y, form, temperature)
     action = Action.at_finite_width(arch, problem, temperature)
     layout = action.layout
@@ -168,6 +241,46 @@ def sample_order_parameters(
     posterior = OrderPosterior(*fields, action, vectors)
     warn_if_unmixed(posterior.diagnostics)
     return posterior
+
+
+def _under_another_likelihood(
+    arch: Architecture,
+    features: PathFeatures,
+    labels: np.ndarray,
+    temperature: float,
+    likelihood: Likelihood,
+    key: jax.Array,
+    plan: Plan,
+    method: str,
+    form: str,
+    target_acceptance: float,
+) -> OrderPosterior:
+    """`sample_order_parameters` if the noise is not Gaussian."""
+    likelihood.check(labels)
+    if method == "tempered":
+        raise fail("method", "'tempered'", "'nuts' or 'auto': tempered chains need Gaussian noise")
+    expected = "one that keeps the examples apart: the noise is not Gaussian"
+    if form == "dual":
+        raise fail("form", "'dual'", expected)
+    if features.observed != features.examples:
+        raise fail("features", repr(features), expected)
+    data, own, units = reweighted(arch, features, labels, likelihood, temperature)
+    form = unrotated_form(arch, data) if form == "auto" else form
+    action = Action.at_finite_width(arch, prepare(arch, data, own, form, temperature), temperature * (1 + NUGGET))
+    start_key, run_key, latent_key = jax.random.split(key, 3)
+    sites, start, _ = whitened_target(action, start_key, plan.chains)
+    rows = labels.reshape(features.examples, -1).T.ravel(), np.tile(units, arch.outputs)
+    law, own, units = jax.tree.map(jnp.asarray, (likelihood, *rows))
+    target = LatentTarget(sites, law, own, units, jnp.asarray(temperature))
+    white = numpy_generator(latent_key).normal(size=(plan.chains, len(own)))
+    start = np.concatenate([start, white], axis=1)
+    (vectors, potentials, outputs), stats = run_nuts(target, target.observed, start, run_key, plan, target_acceptance)
+    grams = np.asarray(_grams(action, vectors))
+    if action.layout.narrow:
+        stats = stats._replace(crossings=mode_crossings(action, key, grams))
+    found = {"order_parameter": (ROWS, grams), "whitened": (("parameter",), vectors), "log_density": ((), -potentials)}
+    fields = fields_of_draws(arch, temperature, "order parameters", "nuts", found | {"predictor": ((), outputs)}, stats)
+    return OrderPosterior(*fields, action, vectors, outputs)
 
 
 def whitened_target(action: Action, key: jax.Array, chains: int) -> tuple[Target, np.ndarray, Any]:
@@ -248,19 +361,29 @@ def _grams(action: Action, vectors: jax.Array) -> jax.Array:
 
 
 @eqx.filter_jit
-def _moments_of_draws(action: Action, new: NewExamples, vectors: Any) -> Moments:
+def _moments_of_draws(action: Action, new: NewExamples, vectors: Any, outputs: Any) -> Moments:
     """Mean and variance [draw, new, output] of every draw."""
+
+    def moments(draw: tuple[jax.Array, Any]) -> tuple[jax.Array, jax.Array]:
+        return new.moments(_given_outputs(action, draw[1]), draw[0])
+
     batch = None if jax.default_backend() == "cpu" else DRAWS_AT_ONCE
-    return jax.lax.map(partial(new.moments, action), vectors, batch_size=batch)
+    return jax.lax.map(moments, (vectors, outputs), batch_size=batch)
 
 
 @eqx.filter_jit
-def _mean_readout(action: Action, vectors: Any) -> jax.Array:
+def _mean_readout(action: Action, vectors: Any, outputs: Any) -> jax.Array:
     """The readout given U, averaged over draws, [output, path, feature']."""
 
-    def add(total: jax.Array, vector: jax.Array) -> tuple[jax.Array, None]:
-        return total + readout_at(action.problem, action.path_factor(vector), action.setting.temperature), None
+    def add(total: jax.Array, draw: tuple[jax.Array, Any]) -> tuple[jax.Array, None]:
+        now = _given_outputs(action, draw[1])
+        return total + readout_at(now.problem, now.path_factor(draw[0]), now.setting.temperature), None
 
     width, paths = action.problem.features.shape[1:]
-    total, _ = jax.lax.scan(add, jnp.zeros((action.problem.outputs, paths, width)), vectors)
+    total, _ = jax.lax.scan(add, jnp.zeros((action.problem.outputs, paths, width)), (vectors, outputs))
     return total / len(vectors)
+
+
+def _given_outputs(action: Action, outputs: Any) -> Action:
+    """The action with outputs in place of labels, if there are any."""
+    return action if outputs is None else replace(action, problem=replace(action.problem, labels=outputs))

@@ -28,6 +28,7 @@ from .architecture import Architecture, checked_architecture, squeeze_output
 from .exact import mode_crossings
 from .gibbs import GibbsSweep
 from .kernels import check_new_examples, checked_labels, choose_form, feature_basis, prepare, reduced_data
+from .likelihoods import Likelihood
 from .network import (
     PathData,
     Weights,
@@ -146,12 +147,13 @@ class Potential(eqx.Module):
     """−ln of the posterior density of standard-normal coordinates θ = weights/σ, less a constant."""
 
     data: PathData | TokenData
+    likelihood: Likelihood = eqx.field(default_factory=lambda: Likelihood("gaussian"))
 
     def __call__(self, position: Weights) -> jax.Array:
-        """½|θ|² + |y − f|²/(2τ)."""
+        """½|θ|² − Σ ln p(y|f), the second |y − f|²/(2τ) for Gaussian noise."""
         found = self.data.outputs(scaled_weights(position, self.data.deviations))
-        misfit = jnp.sum((self.data.labels - found) ** 2) / self.data.temperature
-        return (sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(position)) + misfit) / 2
+        loss = jnp.sum(self.likelihood.loss(self.data.labels, found, self.data.temperature))
+        return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(position)) / 2 + loss
 
 
 class Observed(eqx.Module):
@@ -198,6 +200,7 @@ def sample_weights(
     readout: str = "last",
     keep_weights: bool = False,
     layer_norm: bool = False,
+    likelihood: str | Likelihood = "gaussian",
     memory_limit: float = MEMORY_LIMIT,
     devices: int | None = None,
     progress: Report | None = None,
@@ -215,6 +218,9 @@ def sample_weights(
         readout: "last", "first" or "mean" query position.
         keep_weights: keep the weights of every draw too, and not only U and what predictions need.
         layer_norm: normalise tokens inside the network (see `forward`); outside the theory, NUTS only. Keeps weights.
+        likelihood: of the labels given the output: "gaussian", "student-t", "laplace", "logistic" for labels ±1, or a
+            `Likelihood`; learning §10 says how τ enters each of them. All but the first need NUTS, and moves between
+            modes of narrow networks are then not counted.
         memory_limit: bytes over which the run is refused before it starts (`weight_sampling_memory`).
         devices: the number of local devices that share the chains, a divisor of their number; default: one.
         progress: called as progress(done, total, message).
@@ -233,7 +239,7 @@ def sample_weights(
     x, layers = checked_tokens(arch, x, attention)
     keep, norm = true_or_false("keep_weights", keep_weights), true_or_false("layer_norm", layer_norm)
     plan = Plan.of(draws, chains, warmup, devices, progress)
-    run = _Run(arch, temperature, key, method, keep or norm, readout, memory_limit, plan)
+    run = _Run(arch, temperature, key, method, keep or norm, readout, Likelihood.of(likelihood), memory_limit, plan)
     if norm:
         posterior = run.on_tokens(x, layers, labels)
     else:
@@ -255,6 +261,7 @@ def sample_weights_on_paths(
     warmup: int | None = None,
     keep_weights: bool = False,
     readout: str = "last",
+    likelihood: str | Likelihood = "gaussian",
     memory_limit: float = MEMORY_LIMIT,
     devices: int | None = None,
     progress: Report | None = None,
@@ -276,7 +283,7 @@ def sample_weights_on_paths(
         (6,)
     """
     plan = Plan.of(draws, chains, warmup, devices, progress)
-    run = _Run(arch, temperature, key, method, keep_weights, readout, memory_limit, plan)
+    run = _Run(arch, temperature, key, method, keep_weights, readout, Likelihood.of(likelihood), memory_limit, plan)
     posterior = run.on_paths(features, labels)
     warn_if_unmixed(posterior.diagnostics)
     return posterior
@@ -341,12 +348,16 @@ class _Run:
     method: str
     keep_weights: bool
     readout: str
+    likelihood: Likelihood
     memory_limit: float
     plan: Plan
 
     def __post_init__(self) -> None:
         checked_architecture(self.arch)
         one_of("method", self.method, METHODS)
+        if self.method == "gibbs" and not self.likelihood.gaussian:
+            name = self.likelihood.name
+            raise fail("method", "'gibbs'", f"'nuts' with likelihood={name!r}: Gibbs needs Gaussian noise")
         one_of("readout", self.readout, READOUTS)
         checks = {"temperature": positive_number, "keep_weights": true_or_false, "memory_limit": positive_number}
         for name, check in checks.items():
@@ -356,16 +367,18 @@ class _Run:
     def on_paths(self, features: PathFeatures, labels: Any) -> WeightPosterior:
         """The posterior from attentioned inputs."""
         arch, y = self.arch, checked_labels(self.arch, features, labels)
+        self.likelihood.check(y)
         plan = self._within_memory(features.token_width, features.examples)
         run_key, rest_key = jax.random.split(self.key)
         # Weights that are kept are kept whole.
-        data, basis = path_data(arch, features, y, self.temperature, reduce=not self.keep_weights)
+        gaussian = self.likelihood.gaussian
+        data, basis = path_data(arch, features, y, self.temperature, reduce=not self.keep_weights, rotate=gaussian)
         problem = prepare(arch, features, y)
         sweep = GibbsSweep(data, problem) if self.method == "gibbs" else None
         observed, stats = self._sampled(data, sweep, data.features.shape[2], run_key, plan)
         grams, coefficients = observed["order_parameter"], observed["coefficients"]
         action = Action.at_finite_width(arch, problem, self.temperature)
-        if action.layout.narrow:
+        if action.layout.narrow and gaussian:
             stats = stats._replace(crossings=mode_crossings(action, self.key, grams))
         if basis is not None:
             coefficients = completed_coefficients(arch, coefficients, grams, basis, rest_key)
@@ -379,6 +392,7 @@ class _Run:
         if self.method != "nuts":
             raise fail("method", repr(self.method), "'nuts' with layer_norm=True: Gibbs needs f linear in every layer")
         y = labels_for("labels", labels, len(x), self.arch.outputs)
+        self.likelihood.check(y)
         plan = self._within_memory(x.shape[2], len(x), x.shape[1])
         prior = jnp.asarray(self.temperature), jnp.asarray(self.arch.deviations), self.arch.replace(variances=1.0)
         read = tuple(queries_read(attention, self.readout))
@@ -406,7 +420,9 @@ class _Run:
         start = prior_weights(data.structure, width, key=first, draws=plan.chains)
         observe = Observed(data, sweep is None, self.keep_weights)
         if sweep is None:
-            return run_nuts(Potential(data), observe, start, second, plan)
+            # Arrays, so that another number is not another program.
+            likelihood = jax.tree.map(jnp.asarray, self.likelihood)
+            return run_nuts(Potential(data, likelihood), observe, start, second, plan)
         start = jax.vmap(scaled_weights, in_axes=(0, None))(start, data.deviations)
         return run_steps(sweep, observe, start, second, plan)
 
@@ -427,16 +443,23 @@ class _Run:
 
 
 def path_data(
-    arch: Architecture, features: PathFeatures, labels: np.ndarray, temperature: float, *, reduce: bool = True
+    arch: Architecture,
+    features: PathFeatures,
+    labels: np.ndarray,
+    temperature: float,
+    *,
+    reduce: bool = True,
+    rotate: bool = True,
 ) -> tuple[PathData, np.ndarray | None]:
     """The training data reduced without loss, and the basis [feature, feature'] of the features that were kept.
 
     Without `reduce` all features are kept. The basis is None if all features are kept. Rotating the examples adds a
-    constant to the log density and changes nothing else.
+    constant to the log density and changes nothing else, if the noise is Gaussian; without `rotate` they stay.
     """
     basis = feature_basis(features.values) if reduce else None
     width = features.token_width if basis is None else basis.shape[1]
-    y, rotate = labels.reshape(features.examples, arch.outputs), width * features.paths < features.examples
+    y = labels.reshape(features.examples, arch.outputs)
+    rotate = rotate and width * features.paths < features.examples
     values, y = _reduced(features.values, y, 1 / math.sqrt(features.token_width), basis, rotate)
     scales = jnp.asarray(temperature, dtype=float), jnp.asarray(arch.deviations)
     return PathData(values, y, *scales, arch.replace(variances=1.0)), basis
