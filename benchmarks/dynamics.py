@@ -257,7 +257,7 @@ def engines() -> list[str]:
 
 
 def each_engine(what: str, work: int, function: Callable[[], xr.Dataset]) -> dict[str, xr.Dataset]:
-    """Times a diagram of so many steps in all, with each engine twice: the first run compiles."""
+    """Times a diagram with each engine twice, since the first run compiles; `work` is its number of steps."""
     found, mode = {}, os.environ.get("THERMOFORMER_KERNEL", "off")
     for engine in engines():
         os.environ["THERMOFORMER_KERNEL"] = "off" if engine == "steps" else mode

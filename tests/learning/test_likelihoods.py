@@ -152,7 +152,7 @@ def test_target_with_two_outputs_and_skips_is_the_dense_density():
 
 
 def test_gaussian_noise_two_ways():
-    """Student's law with so many degrees of freedom is Gaussian; its outputs are sampled, and the others' are not."""
+    """Student's law with very many degrees of freedom is Gaussian; only its outputs are sampled."""
     x, attention, labels = problem()
     features = PathFeatures.from_attention(x, attention)
     given = {"temperature": TAU, "draws": 1500}

@@ -70,8 +70,8 @@ KNOWN, EVIDENCE, VALIDATION, REWEIGHTED, EXACT = "known", "evidence", "validatio
 GAUSSIAN_THEORIES = (KNOWN, EVIDENCE, VALIDATION)
 THEORIES = (*GAUSSIAN_THEORIES, REWEIGHTED)
 APPROACHES = (*THEORIES, EXACT)
-# A theory counts as misled by a law where its mean is off by so many percent more than with Gaussian noise, or where it
-# loses so many points of accuracy more.
+# A theory counts as misled by a law if, compared with Gaussian noise, the distance of its mean grows by this many
+# percent, or if it loses this many points of accuracy more.
 MEAN_LIMIT, ACCURACY_LIMIT = 15.0, 2.0
 # What the table has, with means and errors over repetitions.
 MEASURED = ("temperature", "accuracy", "accuracy_lost", "mean_percent", "deviation", "overconfidence")
