@@ -42,6 +42,7 @@ from .test_page import assert_self_contained
 # Folders of earlier runs name these functions and have hashes of their text: neither may change.
 POINTS = {
     "finite_size:finite_size_point": "1420d2e7b8a2467e",
+    "learning_curves:trained_point": "eb9a7c6572aad170",
     "markov:markov_repetition": "723fd4049fcfa383",
     "noise:noise_point": "2a6b4622d7a84804",
     "one_path:one_path_point": "2878b472154fd039",
@@ -158,6 +159,7 @@ GROWN = {
     "teacher": {"teachers": 14, "widths": (6, *TeacherConfig().widths), "ratios": (0.01, *TeacherConfig().ratios)},
     "residuals": {"seeds": 7, "widths": (10, 20)},
     "noise": {"seeds": 7},
+    "learning-curves": {"seeds": (0, 1, 2, 3)},
     "trajectories": {"betas": (1.2, *TrajectoriesConfig().betas)},
     "finite-size": {"bits": (9, *FiniteSizeConfig().bits), "fit_from": 9900},
     "orbit-diagram": {},
