@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -123,8 +124,29 @@ def _interrupt_again(found: Any) -> None:
     repeated = False
     while not repeated:
         with suppress(KeyboardInterrupt):
-            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            _interrupt_until_heard()
             repeated = True
+
+
+def _interrupt_until_heard() -> None:
+    """Sends Ctrl-C ten times a second until Python hears it: one that comes just before a sleep does not end it."""
+    usual = signal.getsignal(signal.SIGINT)
+    heard: list[bool] = []
+
+    def hear(number: int, frame: Any) -> None:
+        heard.append(True)
+        signal.signal(signal.SIGINT, usual)
+        if callable(usual):
+            usual(number, frame)
+
+    def send() -> None:
+        time.sleep(0.1)
+        while not heard:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+
+    signal.signal(signal.SIGINT, hear)
+    threading.Thread(target=send, daemon=True).start()
 
 
 def folder_for_results(out: Path) -> None:
