@@ -27,9 +27,9 @@ $(READY): pyproject.toml constraints.txt
 demo: setup ## run one quick experiment of each theory, and tell where the page about both is
 	@$(BIN)/thermoformer demo
 
-# Three files at a time, for two cores: tests in a browser or of other processes wait most of the time. conftest.py puts
+# Four files at a time, for two cores: tests in a browser or of other processes wait most of the time. conftest.py puts
 # the slow files first.
-PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 10
+PYTEST := $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 10
 
 test: setup ## run all tests
 	@$(PYTEST)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._validation import fail
+from ._validation import fail, traced
 
 KeyLike = int | jax.Array
 # Above this many numbers, up to twice the memory costs more than another compilation.
@@ -31,7 +31,7 @@ def as_key(key: Any) -> jax.Array:
     raise fail("key", repr(key), "an integer or one JAX random key")
 
 
-def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> Any:
     """The numbers of `jax.random.normal`, from a program that many shapes share.
 
     Each number depends on its place only, so up to SHARED_SIZE numbers are the first of the next power of two.
@@ -43,7 +43,9 @@ def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """
     count = math.prod(shape)
     drawn = 2 ** max(count - 1, 0).bit_length() if count <= SHARED_SIZE else count
-    return _normal_row(key, drawn)[:count].reshape(shape)
+    row = _normal_row(key, drawn)
+    # Cut by NumPy: JAX would compile two programs for every shape.
+    return (row if traced(row) else np.asarray(row))[:count].reshape(shape)
 
 
 @partial(jax.jit, static_argnames="count")

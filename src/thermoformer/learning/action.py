@@ -110,6 +110,7 @@ class Action(eqx.Module):
         rows = np.array([float(block.rows) for block in self.layout.blocks])
         return value - (self.setting.widths * rows) @ (2 * jnp.log(self.setting.scales))
 
+    @jax.jit
     def entropy_derivatives(self, vector: Array) -> tuple[Array, Array, Array]:
         """The entropy, its gradient and the diagonal of its Hessian, which has no other entries."""
         slope, curvature = jax.jvp(jax.grad(self.entropy), (vector,), (jnp.ones_like(vector),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from .._validation import (
     check_logits,
     fail,
     nonnegative_number,
+    numpy_for,
     positive_integer,
     real_array,
     true_or_false,
@@ -38,10 +40,10 @@ def attention_from_logits(logits: Any, *, causal: bool = False, hard: bool = Fal
         >>> attention_from_logits(np.zeros((1, 1, 2, 2)), causal=True)[0, 0].tolist()
         [[1.0, 0.0], [0.5, 0.5]]
     """
-    logits = jnp.asarray(real_array("logits", logits, ("example", "head", "query", "key")))
+    logits = real_array("logits", logits, ("example", "head", "query", "key"))
     if logits.shape[2] != logits.shape[3]:
         raise fail("logits", f"shape {logits.shape}", "as many queries as keys")
-    return _normalised(logits, causal, hard)
+    return _normalised(jnp.asarray, causal, hard, logits)
 
 
 def bilinear_attention(x: Any, weights: Any, *, causal: bool = False, hard: bool = False) -> Attention:
@@ -63,8 +65,7 @@ def bilinear_attention(x: Any, weights: Any, *, causal: bool = False, hard: bool
     if weights.shape[1:] != (x.shape[2], x.shape[2]):
         raise fail("weights", f"shape {weights.shape}", f"[head, {x.shape[2]}, {x.shape[2]}] for tokens of that width")
     check_logits(x, x.shape[2] ** 2, weights)
-    logits = jnp.einsum("pqi,hij,pkj->phqk", x, weights, x, precision=MATMUL_PRECISION)
-    return _normalised(logits, causal, hard)
+    return _normalised(_bilinear, causal, hard, x, weights)
 
 
 def query_key_attention(x: Any, queries: Any, keys: Any, *, causal: bool = False, hard: bool = False) -> Attention:
@@ -88,10 +89,7 @@ def query_key_attention(x: Any, queries: Any, keys: Any, *, causal: bool = False
     if queries.shape[2] != x.shape[2]:
         raise fail("queries", f"feature width {queries.shape[2]}", f"{x.shape[2]}, the width of the tokens in x")
     check_logits(x, queries.shape[1] * x.shape[2] ** 2, queries, keys)
-    q = jnp.einsum("pqi,hgi->phqg", x, queries, precision=MATMUL_PRECISION)
-    k = jnp.einsum("pki,hgi->phkg", x, keys, precision=MATMUL_PRECISION)
-    logits = jnp.einsum("phqg,phkg->phqk", q, k, precision=MATMUL_PRECISION) / np.sqrt(queries.shape[1])
-    return _normalised(logits, causal, hard)
+    return _normalised(_query_key, causal, hard, x, queries, keys)
 
 
 def uniform_attention(x: Any, heads: int = 1, *, causal: bool = False) -> Attention:
@@ -104,7 +102,7 @@ def uniform_attention(x: Any, heads: int = 1, *, causal: bool = False) -> Attent
     """
     x = _tokens(x)
     heads = positive_integer("heads", heads)
-    return _normalised(jnp.zeros((x.shape[0], heads, x.shape[1], x.shape[1])), causal, False)
+    return _normalised(jnp.asarray, causal, False, np.zeros((x.shape[0], heads, x.shape[1], x.shape[1])))
 
 
 def random_attention(
@@ -134,7 +132,7 @@ def given_attention(attention: Any) -> Attention:
         >>> given_attention(np.full((1, 1, 2, 2), 0.5)).shape
         (1, 1, 2, 2)
     """
-    return jnp.asarray(attention_matrices("attention", attention))
+    return jnp.asarray(attention_matrices("attention", attention), dtype=float)
 
 
 def join_heads(*attentions: Any) -> Attention:
@@ -152,19 +150,31 @@ def join_heads(*attentions: Any) -> Attention:
     frames = {(group.shape[0], *group.shape[2:]) for group in groups}
     if len(frames) > 1:
         raise fail("attentions", f"shapes {[group.shape for group in groups]}", "shapes equal but for the head axis")
-    return jnp.concatenate([jnp.asarray(group) for group in groups], axis=1)
+    return jnp.asarray(numpy_for(groups).concatenate(groups, axis=1), dtype=float)
 
 
 def _tokens(x: Any) -> np.ndarray:
     return real_array("x", x, ("example", "token", "feature"))
 
 
-def _normalised(logits: Attention, causal: Any, hard: Any) -> Attention:
-    return _softmax(logits, true_or_false("causal", causal), true_or_false("hard", hard))
+def _bilinear(x: Array, weights: Array) -> Array:
+    return jnp.einsum("pqi,hij,pkj->phqk", x, weights, x, precision=MATMUL_PRECISION)
 
 
-@partial(jax.jit, static_argnames=("causal", "hard"))
-def _softmax(logits: Attention, causal: bool, hard: bool) -> Attention:
+def _query_key(x: Array, queries: Array, keys: Array) -> Array:
+    q = jnp.einsum("pqi,hgi->phqg", x, queries, precision=MATMUL_PRECISION)
+    k = jnp.einsum("pki,hgi->phkg", x, keys, precision=MATMUL_PRECISION)
+    return jnp.einsum("phqg,phkg->phqk", q, k, precision=MATMUL_PRECISION) / np.sqrt(queries.shape[1])
+
+
+def _normalised(logits_of: Callable[..., Array], causal: Any, hard: Any, *arrays: Any) -> Attention:
+    return _compiled(logits_of, true_or_false("causal", causal), true_or_false("hard", hard), *arrays)
+
+
+# JIT-compiled once per shape; run eagerly, every operation would compile separately.
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _compiled(logits_of: Callable[..., Array], causal: bool, hard: bool, *arrays: Array) -> Attention:
+    logits = logits_of(*arrays)
     if causal:
         tokens = logits.shape[-1]
         logits = jnp.where(jnp.tril(jnp.ones((tokens, tokens), bool)), logits, -jnp.inf)

@@ -89,7 +89,7 @@ def rotate_examples(batches: Iterable[tuple[PathFeatures, Any]]) -> tuple[PathFe
             got = f"ξ {values.shape} and labels {y.shape}"
             raise fail(f"batches[{number}]", got, f"[example, *{shape}] and [example, *{outputs}], as in batches[0]")
         y = labels_for(f"batches[{number}]: labels", y, len(values), outputs[0] if outputs else 1)
-        waiting.append(jnp.concatenate([values.reshape(len(values), -1), y.reshape(len(y), -1)], axis=1))
+        waiting.append(_side_by_side(values, y))
         total += len(values)
         rows = _ROWS_PER_COLUMN * waiting[-1].shape[1]
         while sum(map(len, waiting)) >= rows:
@@ -109,6 +109,11 @@ def rotate_examples(batches: Iterable[tuple[PathFeatures, Any]]) -> tuple[PathFe
     rest = jnp.sum(triangle[columns:] ** 2)
     inside = triangle[:columns]
     return RotatedFeatures(inside[:, :columns].reshape(-1, *shape), rest, total), _labels(inside, columns)
+
+
+@jax.jit
+def _side_by_side(values: Array, labels: Array) -> Array:
+    return jnp.concatenate([values.reshape(len(values), -1), labels.reshape(len(labels), -1)], axis=1)
 
 
 def _labels(rows: Array, columns: int) -> np.ndarray:

@@ -293,7 +293,7 @@ def whitened_target(action: Action, key: jax.Array, chains: int) -> tuple[Target
     found = modes_from_prior(action, numpy_generator(key), chains)
     best = found[0]
     if best.hessian is None:
-        root = np.sqrt(2 / np.asarray(action.entropy_derivatives(jnp.asarray(best.vector))[2]))
+        root = np.sqrt(2 / np.asarray(action.entropy_derivatives(best.vector)[2]))
     else:
         root = _root(np.asarray(best.hessian) / 2, action.setting)
     offsets = np.stack([one.vector - best.vector for one in found])
@@ -302,7 +302,7 @@ def whitened_target(action: Action, key: jax.Array, chains: int) -> tuple[Target
     starts = offsets / root if diagonal else np.linalg.solve(root, offsets.T).T
     values = np.array([one.value for one in found]) / 2
     known = (values, (slopes * root if diagonal else slopes @ root) / 2) if np.isfinite(values).all() else None
-    return Target(action, jnp.asarray(best.vector), jnp.asarray(root)), starts, known
+    return Target(action, jnp.asarray(best.vector, dtype=float), jnp.asarray(root, dtype=float)), starts, known
 
 
 def modes_from_prior(action: Action, generator: np.random.Generator, searches: int) -> list[Minimum]:
@@ -325,7 +325,7 @@ def mode_crossings(action: Action, key: jax.Array, grams: np.ndarray) -> int | N
     modes = modes_from_prior(action, numpy_generator(key), MODE_SEARCHES)
     near = [mode.vector for mode in modes if mode.value - modes[0].value < 2 * MODE_RANGE]
     distinct: list[np.ndarray] = []
-    for gram in np.asarray(_grams(action, jnp.asarray(np.stack(near)[None])))[0]:
+    for gram in np.asarray(_grams(action, np.stack(near)[None]))[0]:
         if all(np.abs(gram - other).max() > 0.01 * np.abs(gram).max() for other in distinct):
             distinct.append(gram)
     if len(distinct) < 2:

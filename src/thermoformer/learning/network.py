@@ -74,7 +74,8 @@ def prior_weights(arch: Architecture, token_width: int, *, key: KeyLike, draws: 
     rows = [standard_normal(one, (*lead, *shape)) for one, shape in zip(keys, flat, strict=True)]  # type: ignore[misc]
     # Outside of JAX, where each shape would be one more program.
     numpy = numpy_for(rows, arch.deviations)
-    drawn = [jnp.asarray(scale * numpy.asarray(row)) for scale, row in zip(arch.deviations, rows, strict=True)]
+    scaled = [scale * numpy.asarray(row) for scale, row in zip(arch.deviations, rows, strict=True)]
+    drawn = [jnp.asarray(row, dtype=float) for row in scaled]
     return Weights(drawn[0], tuple(drawn[1:-1]), drawn[-1])
 
 
@@ -93,14 +94,14 @@ def check_weights(arch: Architecture, weights: Weights) -> Weights:
         array, shape = real_array(f"weights.{name}", value), (*embedding.shape[:-2], *shape)
         if array.shape != shape:
             raise fail(f"weights.{name}", f"shape {array.shape}", f"{shape}")
-        return jnp.asarray(array)
+        return jnp.asarray(array, dtype=float)
 
     readout = checked("readout", weights.readout, shapes.readout)
     if len(weights.values) != arch.layers:
         raise fail("weights.values", f"{len(weights.values)} layers", f"{arch.layers}")
     pairs = enumerate(zip(weights.values, shapes.values, strict=True))
     values = tuple(checked(f"values[{layer}]", value, shape) for layer, (value, shape) in pairs)
-    return Weights(jnp.asarray(embedding), values, readout)
+    return Weights(jnp.asarray(embedding, dtype=float), values, readout)
 
 
 def checked_tokens(arch: Architecture, x: Any, attention: Any) -> tuple[Array, tuple[Array, ...]]:
@@ -111,7 +112,7 @@ def checked_tokens(arch: Architecture, x: Any, attention: Any) -> tuple[Array, t
     heads = tuple(layer.shape[1] for layer in layers)
     if heads != arch.heads:
         raise fail("attention", f"heads {heads}", f"{arch.heads}")
-    return jnp.asarray(x), tuple(jnp.asarray(layer) for layer in layers)
+    return jnp.asarray(x, dtype=float), tuple(jnp.asarray(layer, dtype=float) for layer in layers)
 
 
 def forward(

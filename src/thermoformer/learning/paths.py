@@ -35,7 +35,7 @@ class PathFeatures(eqx.Module):
     values: Float[Array, "example path feature"]
 
     def __init__(self, values: Any) -> None:
-        self.values = jnp.asarray(real_array("values", values, ("example", "path", "feature")))
+        self.values = jnp.asarray(real_array("values", values, ("example", "path", "feature")), dtype=float)
 
     @classmethod
     def _of(cls, values: Array) -> PathFeatures:
@@ -47,7 +47,7 @@ class PathFeatures(eqx.Module):
     @classmethod
     def from_attentioned_inputs(cls, xi: Any) -> PathFeatures:
         """Features from ξ [example, path, feature] that were computed elsewhere."""
-        return cls._of(jnp.asarray(real_array("xi", xi, ("example", "path", "feature"))))
+        return cls._of(jnp.asarray(real_array("xi", xi, ("example", "path", "feature")), dtype=float))
 
     @classmethod
     def from_attention(
@@ -68,8 +68,7 @@ class PathFeatures(eqx.Module):
             >>> PathFeatures.from_attention(x, [uniform_attention(x)]).values.tolist()
             [[[2.0, 3.0]]]
         """
-        weights = path_attention(x, attention, readout, skip)
-        return cls._of(jnp.einsum("pas,psi->pai", weights, jnp.asarray(x, dtype=float), precision=MATMUL_PRECISION))
+        return cls._of(_compiled_inputs(*_checked_attention(x, attention, readout, skip)))
 
     @property
     def examples(self) -> int:
@@ -104,7 +103,7 @@ class PathFeatures(eqx.Module):
         """By NumPy on a CPU, where JAX would compile a program for every shape."""
         if traced(self.values) or jax.default_backend() != "cpu":
             return self.values[index]
-        return jnp.asarray(np.asarray(self.values)[index])
+        return jnp.asarray(np.asarray(self.values)[index], dtype=float)
 
     def __len__(self) -> int:
         return self.examples
@@ -125,11 +124,13 @@ def path_attention(
         >>> path_attention(x, [uniform_attention(x, heads=2)] * 2).shape
         (1, 4, 2)
     """
+    return _compiled_weights(*_checked_attention(x, attention, readout, skip)[1:])
+
+
+def _checked_attention(x: Any, attention: Any, readout: str, skip: Any) -> tuple[Any, Any, str, bool]:
     x = real_array("x", x, ("example", "token", "feature"))
     layers = layers_of_attention(attention, *x.shape[:2])
-    one_of("readout", readout, READOUTS)
-    skip = true_or_false("skip", skip)
-    return _compiled_weights([jnp.asarray(layer) for layer in layers], readout, skip)
+    return x, layers, one_of("readout", readout, READOUTS), true_or_false("skip", skip)
 
 
 def path_weights(
@@ -150,3 +151,8 @@ def path_weights(
 
 # JIT-compiled once per shape; run eagerly, every operation would compile separately.
 _compiled_weights = partial(jax.jit, static_argnames=("readout", "skip"))(path_weights)
+
+
+@partial(jax.jit, static_argnames=("readout", "skip"))
+def _compiled_inputs(x: Array, attention: Sequence[Array], readout: str, skip: bool) -> Array:
+    return jnp.einsum("pas,psi->pai", path_weights(attention, readout, skip), x, precision=MATMUL_PRECISION)

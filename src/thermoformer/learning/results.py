@@ -181,8 +181,7 @@ class PathSum(abc.ABC):
         """
         readout = self.path_readout()
         check_new_examples(features, *readout.shape[:2])
-        sums = "xai,ai->xa" if self.architecture.outputs == 1 else "xai,aid->xad"
-        return numbers(jnp.einsum(sums, features.values, readout, precision=MATMUL_PRECISION))
+        return numbers(_path_sums(features.values, readout))
 
     def kernel(self, features: PathFeatures) -> np.ndarray:
         """K(U) between the given examples, [example, example], without τ; with outputs, rows (output, example)."""
@@ -287,10 +286,14 @@ def readout_at(problem: Problem, factor: Array, temperature: Any) -> Float[Array
 
 def raw_readout(arch: Architecture, problem: Problem, readout: Array) -> np.ndarray:
     """A readout of scaled and reduced features [output, path, feature'] as one of raw features, as users have them."""
-    if problem.basis is not None:
-        readout = jnp.matmul(readout, problem.basis.T, precision=MATMUL_PRECISION)
-    readout = jnp.moveaxis(readout * feature_scales(arch, readout.shape[2]), 0, 2)
-    return numbers(squeeze_output(readout))
+    return numbers(_compiled_raw_readout(problem.basis, readout, feature_scales(arch, problem.token_width)))
+
+
+@jax.jit
+def _compiled_raw_readout(basis: Any, readout: Array, scale: Any) -> Array:
+    if basis is not None:
+        readout = jnp.matmul(readout, basis.T, precision=MATMUL_PRECISION)
+    return squeeze_output(jnp.moveaxis(readout * scale, 0, 2))
 
 
 # JIT-compiled once per shape; run eagerly, every operation would compile separately.
@@ -306,6 +309,12 @@ def _compiled_moments(problem: Problem, new: Array, scale: Any, factor: Array, t
     mean, variance = moments(problem, factor, temperature, cross, own)
     # Rounding may leave a variance of −1e-16 where the data pin the output.
     return squeeze_output(mean), squeeze_output(jnp.maximum(variance, 0))
+
+
+@jax.jit
+def _path_sums(features: Array, readout: Array) -> Array:
+    sums = "xai,ai->xa" if readout.ndim == 2 else "xai,aid->xad"
+    return jnp.einsum(sums, features, readout, precision=MATMUL_PRECISION)
 
 
 @jax.jit

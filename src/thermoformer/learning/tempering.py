@@ -85,8 +85,8 @@ def run_tempered(
     settings = Settings(LEVEL_WARMUP, target_acceptance, dense=True, max_tree_depth=MAX_TREE_DEPTH)
     report = None if plan.progress is None else partial(plan.progress, 0, plan.warmup + plan.draws)
     betas, levels, steps = _ladder(target, settings, prior_draws(generator, PRIOR_DRAWS), ladder_key, chains, report)
-    births = jnp.full((chains, len(betas)), -1, int)
-    start = _Replicas(levels, births, jnp.zeros(chains, int), jax.random.split(run_key, chains))
+    births = np.full((chains, len(betas)), -1)
+    start = _Replicas(levels, births, np.zeros(chains, int), jax.random.split(run_key, chains))
 
     def advance(state: Any, count: int, devices: int) -> tuple[Any, Any]:
         fresh = prior_draws(generator, chains * count).reshape(chains, count, -1)
@@ -119,8 +119,8 @@ def _ladder(
         last, beta = beta, _next_beta(energies, beta)
         weights = np.exp(-(beta - last) * (energies - energies.min()))
         chosen = numpy_generator(now).choice(len(weights), size=lanes, p=weights / weights.sum())
-        powers = jnp.full(lanes, beta)
-        covariance = jnp.asarray(np.cov(positions.T, aweights=weights).reshape(positions.shape[1], -1))
+        powers = np.full(lanes, beta)
+        covariance = np.cov(positions.T, aweights=weights).reshape(positions.shape[1], -1)
         start, keys = positions[chosen], jax.random.split(now, lanes)
         state = nuts_start(potential, settings, start, keys, powers, covariance=covariance)
         state, ((positions, energies), info) = nuts_advance(
@@ -133,9 +133,20 @@ def _ladder(
         # The warm-up of a level is short, and a lane may end with steps that are too long: all take over the step size
         # and mass matrix of the lane that accepted most.
         best = int(np.argmax(np.mean(np.asarray(info[1])[:, LEVEL_WARMUP:], axis=1)))
-        adapted = jax.tree.map(lambda leaf, best=best: jnp.broadcast_to(leaf[best], leaf.shape), state.adapt_state)
-        levels.append(jax.tree.map(lambda leaf: leaf[:chains], state._replace(adapt_state=adapted)))
-    return betas, jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *levels), steps
+        levels.append(_like_the_best(state, best, chains))
+    return betas, _stacked(levels), steps
+
+
+@partial(jax.jit, static_argnames="chains")
+def _like_the_best(state: Any, best: Any, chains: int) -> Any:
+    """The first chains of a level, adapted as one lane is."""
+    adapted = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[best], leaf.shape), state.adapt_state)
+    return jax.tree.map(lambda leaf: leaf[:chains], state._replace(adapt_state=adapted))
+
+
+@jax.jit
+def _stacked(levels: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *levels)
 
 
 def _next_beta(energies: np.ndarray, beta: float) -> float:

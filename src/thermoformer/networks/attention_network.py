@@ -140,7 +140,7 @@ class AttentionNetwork:
         kept = heads_kept(self.arch, heads)
         arch = self.arch.replace(heads=tuple(len(layer) for layer in kept))
         values, queries, keys = (
-            tuple(array[layer] for array, layer in zip(arrays, kept, strict=True))
+            tuple(jnp.asarray(np.asarray(array)[layer], array.dtype) for array, layer in zip(arrays, kept, strict=True))
             for arrays in (self.weights.values, self.queries, self.keys)
         )
         return AttentionNetwork(arch, self.weights._replace(values=values), queries, keys, self.readout)

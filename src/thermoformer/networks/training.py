@@ -217,7 +217,7 @@ def train(
     else:
         settings = dataclasses.replace(settings, readout=start.readout)
         parameters = _parameters_of(start, arch, tokens.shape[2])
-    memory = _optimiser(settings.weight_decay, settings.clip).init(parameters)
+    memory = jax.jit(_optimiser(settings.weight_decay, settings.clip).init)(parameters)
     fresh = TrainingState(0, parameters, memory, parameters, np.zeros(0, np.float32), np.zeros((0, 3)), "")
     identity = _identity(arch, settings, random) | {"start": None if start is None else start.digest}
     data = [number for pair in ((tokens, labels), held_out) for number in _signature(*pair)]
@@ -411,12 +411,14 @@ def _parameters_of(start: AttentionNetwork, arch: Architecture, token_width: int
     return _divided(arch, start.weights, start.queries, start.keys)
 
 
+@jax.jit
 def _divided(arch: Architecture, weights: Weights, queries: tuple[Array, ...], keys: tuple[Array, ...]) -> Parameters:
     """The parameters to train, from the weights of learning §1."""
     parameters = Parameters(*_multiplied(arch, weights, -0.5), queries, keys)
     return jax.tree.map(lambda array: array.astype(jnp.float32), parameters)
 
 
+@jax.jit
 def _weights(arch: Architecture, parameters: Parameters) -> Weights:
     """The weights of learning §1, from the trained parameters."""
     return _multiplied(arch, Weights(*parameters[:3]), 0.5)
