@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ def prune_heads(model: Any, heads: Sequence[Head], *, in_place: bool = False) ->
     """A model without the given heads; equal to the one in which they are masked, but smaller and faster.
 
     Rows of the query, key and value weights and columns of the output projection are removed. The configuration stays
-    as it was: `save_pruned` and `load_pruned` write and read the result.
+    as it was: `save_pruned`, or `save_pretrained` of the pruned model, writes the result, and `load_pruned` reads it.
 
     Arguments:
         heads: pairs (layer, head), numbered as in the model before any was removed. All heads of a layer may go.
@@ -77,7 +77,18 @@ def _with_heads(adapter: Adapter, heads: Sequence[tuple[int, ...]], in_place: bo
     for layer, wanted in enumerate(heads):
         if wanted != adapter.kept[layer]:
             _resize(adapter, layer, wanted)
-    return adapter.model
+    model = adapter.model
+    vars(model).pop("save_pretrained", None)
+    if any(len(kept) < count for kept, count in zip(adapter.kept, adapter.heads, strict=True)):
+        # Trainers call it too. What transformers would write of a pruned model, nothing reads.
+        model.save_pretrained = partial(_save_pretrained, model)
+    return model
+
+
+def _save_pretrained(model: Any, *arguments: Any, **options: Any) -> None:
+    from .files import save_in_place  # which prunes what it loads
+
+    save_in_place(model, *arguments, **options)
 
 
 def _resize(adapter: Adapter, layer: int, heads: tuple[int, ...]) -> None:
