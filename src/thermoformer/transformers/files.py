@@ -30,7 +30,7 @@ from transformers.initialization import no_init_weights
 
 from .._files import MissingFileError
 from .._validation import fail
-from .families import FAMILIES, Adapter, Family, Head, adapter_for, checked_heads, family_of
+from .families import VERIFIED, Adapter, Family, Head, adapter_for, checked_heads, family_named
 from .pretrained import CONFIG_FILE, WEIGHTS_FILE, config_from, read_json
 from .surgery import prune_heads, refuse_unfit, restore_heads
 
@@ -110,8 +110,7 @@ def load_pruned(folder: str | Path, *, device: Any = None, attention: str | None
     """
     folder = Path(folder)
     record = _read_record(folder)
-    family = FAMILIES.get(record["family"])
-    model_class = None if family is None else _exported(family, record["class"])
+    model_class = _exported(family_named(record["family"]), record["class"])
     if model_class is None:
         got = f"a {record['class']!r} of the family {record['family']!r}"
         raise fail(RECORD_FILE, got, "a class of transformers of a known family")
@@ -216,8 +215,8 @@ def _write(model: Any, folder: Path, name: str, state: Mapping[str, torch.Tensor
     }
     model.config.save_pretrained(folder)
     # As transformers does: a loaded model has the precision of the saved one.
-    entries = {"architectures": [kind], "dtype": str(model.dtype).removeprefix("torch.")}
-    _edit_json(folder / CONFIG_FILE, **entries, **{entry: written for entry, (written, _) in changes.items()})
+    entries = {"architectures": [kind], "dtype": _precision(model)}
+    _edit_json(folder / CONFIG_FILE, **entries | {entry: written for entry, (written, _) in changes.items()})
     if model.can_generate():
         model.generation_config.save_pretrained(folder)
     contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
@@ -259,9 +258,13 @@ def _config_changes(adapter: Adapter, options: dict[str, Any]) -> dict[str, list
                 config.attribute_map.get(name, name): [number, getattr(config, name, None)]
                 for name, number in numbers.items()
             }
-    # `AutoModel` stops at an unknown type, and classes of models at a text in place of a number.
-    refused = ["model_type", config.attribute_map.get("num_attention_heads", "num_attention_heads")]
-    return {name: [ONLY_OURS, getattr(config, name, None)] for name in refused}
+    # `AutoModel` stops at an unknown type, and classes of models at a text in place of a number, or at an unknown
+    # precision where each part of the model has a configuration of its own.
+    refused = {"model_type": [ONLY_OURS, config.model_type]}
+    number = config.attribute_map.get("num_attention_heads", "num_attention_heads")
+    if hasattr(config, number):
+        return refused | {number: [ONLY_OURS, getattr(config, number)]}
+    return refused | {"dtype": [ONLY_OURS, _precision(adapter.model)]}
 
 
 def _gives(config: Any, adapter: Adapter, options: dict[str, Any]) -> bool:
@@ -279,15 +282,22 @@ def _gives(config: Any, adapter: Adapter, options: dict[str, Any]) -> bool:
     )
 
 
+def _precision(model: Any) -> str:
+    return str(model.dtype).removeprefix("torch.")
+
+
 def _numbers(module: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(module).items() if type(value) in (int, float)}
 
 
 def _exported(family: Family, name: str) -> Any:
     """The model class of a name that transformers exports for a family; None where there is none."""
-    module = import_module(family.module)
+    try:
+        module = import_module(family.module)
+    except ImportError:
+        return None
     found = getattr(module, name) if name in module.__all__ else None
-    if not (isinstance(found, type) and issubclass(found, PreTrainedModel) and family_of(found) is family):
+    if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
         return None
     # The abstract class that the others inherit from is no model.
     return None if name.endswith("PreTrainedModel") else found
@@ -306,6 +316,8 @@ def _blank(model_class: Any, config: Any, options: dict[str, Any]) -> Any:
     with no_init_weights(), torch.random.fork_rng(devices=[]):
         model = model_class(config, **options)
     model.tie_weights()
+    # Without weights there is nothing to check; the model that was saved was checked.
+    setattr(model.base_model, VERIFIED, True)
     return model
 
 

@@ -195,7 +195,8 @@ def is_classifier(name: str) -> bool:
 def _configuration(source: str) -> Any:
     entries = read_config(source)
     kind = entries.get("model_type")
-    if kind not in [family.model_type for family in FAMILIES.values()]:
+    texts = (*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
+    if kind not in [*(family.model_type for family in FAMILIES.values()), *texts]:
         raise fail("model", f"one of type {kind!r}", f"one of the families {', '.join(known_families())}")
     entries = {name: value for name, value in entries.items() if name not in _OUTPUTS}
     config = config_from(entries, transformers.CONFIG_MAPPING[kind])
