@@ -41,6 +41,10 @@ _EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
 _LOCAL = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
 _IMAGE = {"num_hidden_layers": 2, "hidden_size": HIDDEN, "num_attention_heads": HEADS, "intermediate_size": 16}
 _IMAGE |= {"image_size": 8, "patch_size": 4}
+_BOTH: dict[str, Any] = {"d_model": HIDDEN, "decoder_start_token_id": 1}
+for _side in ("encoder", "decoder"):
+    _BOTH |= {f"{_side}_layers": 2, f"{_side}_attention_heads": HEADS, f"{_side}_ffn_dim": 16}
+_T5 = {"vocab_size": VOCABULARY, "d_model": HIDDEN, "d_kv": 4, "d_ff": 16, "num_layers": 2, "num_heads": HEADS}
 OTHERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ELECTRA": ("electra", "Electra", _SMALL | {"embedding_size": 16}),
     "DeBERTa-v2": (
@@ -71,6 +75,14 @@ OTHERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "BLOOM": ("bloom", "Bloom", {"vocab_size": VOCABULARY, "hidden_size": HIDDEN, "n_layer": 2, "n_head": HEADS}),
     "DeiT": ("deit", "DeiT", _IMAGE),
     "DINOv2": ("dinov2", "Dinov2", _IMAGE),
+    "T5": ("t5", "T5", _T5),
+    "mT5": ("mt5", "MT5", _T5),
+    "BART": ("bart", "Bart", _BOTH | {"vocab_size": VOCABULARY, "max_position_embeddings": 32}),
+    "Whisper": (
+        "whisper",
+        "Whisper",
+        _BOTH | {"vocab_size": VOCABULARY, "num_mel_bins": 4, "max_source_positions": 5, "max_target_positions": 32},
+    ),
     "CLIP": ("clip", "CLIP", {"text_config": _SMALL, "vision_config": _IMAGE, "projection_dim": 16}),
 }
 IMAGES = ("ViT", "DeiT", "DINOv2")
@@ -115,7 +127,11 @@ def tiny_inputs(
         away = slice(tokens - example, None) if padding == "right" else slice(0, example)
         mask[example, away] = 0
     words = torch.randint(3, VOCABULARY, (examples, tokens), generator=random)
-    return {"input_ids": words * mask, "attention_mask": mask} | (images if name == "CLIP" else {})
+    if name == "Whisper":
+        sounds = torch.randn(examples, 4, 10, generator=random)
+        return {"input_features": sounds, "decoder_input_ids": words}
+    others = images if name == "CLIP" else {"decoder_input_ids": words} if name in ("T5", "mT5", "BART") else {}
+    return {"input_ids": words * mask, "attention_mask": mask} | others
 
 
 def answer(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tiny_models import MODELS, OTHERS, answer, tiny_inputs, tiny_model  # noqa: E402
+from tiny_models import IMAGES, MODELS, OTHERS, answer, images, labelled, tiny_inputs, tiny_model  # noqa: E402
 
 from thermoformer.transformers import (  # noqa: E402
     adapter_for,
@@ -20,6 +21,7 @@ from thermoformer.transformers import (  # noqa: E402
     load_pruned,
     prune_heads,
     save_pruned,
+    score_heads,
 )
 
 NAMES = [name for name in (MODELS | OTHERS) if name != "ALBERT of groups"]
@@ -44,6 +46,9 @@ def test_a_family(name, tmp_path):
     assert adapter.family == name and set(adapter.heads) == {4}
     if name != "CLIP":
         head_contributions(model, [inputs])  # fails unless the heads of a layer add up to its output
+    if name not in ("CLIP", "T5", "mT5", "Whisper"):  # whose bodies need more than the examples have
+        examples = images(8) if name in IMAGES else labelled(8)
+        assert np.abs(score_heads(model, examples, "evidence", progress=False).values).min() > 0
     with head_masks(model, torch.ones(len(adapter.all_heads()))):
         torch.testing.assert_close(answer(model, inputs), whole, rtol=0, atol=0)
 
@@ -91,6 +96,14 @@ def test_an_unknown_family_of_the_usual_shape(tmp_path):
     assert_close(answer(loaded, inputs), masked)
     # The check of its shape left no trace.
     assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+
+
+def test_an_unknown_family_with_cross_attention():
+    sizes = {
+        f"{side}_{what}": 2 for side in ("encoder", "decoder") for what in ("layers", "attention_heads", "ffn_dim")
+    }
+    config = transformers.MBartConfig(vocab_size=40, d_model=8, max_position_embeddings=16, **sizes)
+    assert adapter_for(transformers.MBartModel(config).eval()).heads == (2,) * 6
 
 
 def test_an_unknown_family_whose_heads_depend_on_each_other_is_refused():

@@ -169,6 +169,10 @@ _ALL = (
     ),
     Family("MPNet", "mpnet", per_head=("position_bias", 1), read="first"),
     Family("Phi-3", "phi3", projections=("qkv_proj",), output="o_proj", counts_in_config=True),
+    Family("T5", "t5", per_head=("position_bias", 1), crossed=True),
+    Family("mT5", "mt5", per_head=("position_bias", 1), crossed=True),
+    Family("BART", "bart", crossed=True),
+    Family("Whisper", "whisper", crossed=True),
 )
 FAMILIES = {family.name: family for family in _ALL}
 
@@ -219,10 +223,10 @@ def adapter_for(model: Any) -> Adapter:
     name, family = type(model).__name__, family_of(type(model))
     described = family is not None and family.name in FAMILIES
     crossed = getattr(model.config, "is_encoder_decoder", False) or getattr(model.config, "add_cross_attention", False)
-    adapter = None if family is None or (crossed and not described) else Adapter(model, family)
+    adapter = None if family is None else Adapter(model, family)
     if adapter is None or not (adapter.layers or described):
         raise fail("model", f"a {name}", known)
-    if crossed and not adapter.parts.crossed:
+    if described and crossed and not adapter.parts.crossed:
         raise fail("model", f"a {name} with cross-attention", "one with self-attention only")
     try:
         for layer in range(adapter.layers):

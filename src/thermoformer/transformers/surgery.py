@@ -123,7 +123,8 @@ def _resize(adapter: Adapter, layer: int, heads: tuple[int, ...]) -> None:
     if not heads:
         module.__class__ = _changed_class(_Emptied, whole, (parts.name, parts.output))
     elif parts.per_head and len(heads) < count:
-        module.__class__ = _changed_class(_Narrowed, whole, parts.per_head)
+        narrowed = _NarrowedT5 if hasattr(module, "has_relative_attention_bias") else _Narrowed
+        module.__class__ = _changed_class(narrowed, whole, parts.per_head)
     else:
         module.__class__ = whole
     for norm in normed:
@@ -187,9 +188,9 @@ class _NormOfAll(_Changed):
     """A norm over the features of all heads, of which those that are left go on."""
 
     def forward(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Features of the heads left."""
+        """Normalised features of the heads left."""
         count, heads = getattr(self, RECORD)
-        return super().forward(hidden_states).unflatten(-1, (count, -1))[..., list(heads), :].flatten(-2)
+        return self.whole_class.forward(self, hidden_states).unflatten(-1, (count, -1))[..., list(heads), :].flatten(-2)
 
 
 class _Narrowed(_Changed):
@@ -197,31 +198,57 @@ class _Narrowed(_Changed):
 
     def forward(self: Any, *arguments: Any, **options: Any) -> Any:
         """Same call, same return as the whole module."""
-        name, axis = self.details
-        count, heads = getattr(self, RECORD)
         given = signature(self.whole_class.forward).bind(self, *arguments, **options)
-        whole = given.arguments[name].unflatten(axis, (-1, count))
-        given.arguments[name] = whole.index_select(axis + 1, whole.new_tensor(heads, dtype=torch.int)).flatten(
-            axis, axis + 1
-        )
-        return super().forward(*given.args[1:], **given.kwargs)
+        name, _ = self.details
+        if given.arguments.get(name) is not None:
+            given.arguments[name] = self.narrowed(given.arguments[name])
+        return self.whole_class.forward(*given.args, **given.kwargs)
+
+    def narrowed(self: Any, whole: torch.Tensor) -> torch.Tensor:
+        """The entries of the heads left."""
+        _, axis = self.details
+        count, heads = getattr(self, RECORD)
+        by_head = whole.unflatten(axis, (-1, count)).movedim(axis + 1, 0)
+        return by_head[list(heads)].movedim(0, axis + 1).flatten(axis, axis + 1)
+
+
+class _NarrowedT5(_Narrowed):
+    """Attention of T5, whose first layer computes the bias of positions of all heads and hands it on."""
+
+    def forward(self: Any, *arguments: Any, position_bias: torch.Tensor | None = None, **options: Any) -> Any:
+        """Same call, same return as the whole module."""
+        self.whole_bias = position_bias
+        output, bias, attention = super().forward(*arguments, position_bias=position_bias, **options)
+        whole, self.whole_bias = self.whole_bias, None
+        if whole is None:  # cross-attention, where the bias is zero
+            whole = bias.new_zeros(1, getattr(self, RECORD)[0], *bias.shape[2:])
+        return output, whole, attention
+
+    def compute_bias(self: Any, *arguments: Any, **options: Any) -> torch.Tensor:
+        """The bias of the heads left."""
+        self.whole_bias = self.whole_class.compute_bias(self, *arguments, **options)
+        return self.narrowed(self.whole_bias)
 
 
 class _Emptied(_Changed):
     """What an attention module without heads does: nothing but the bias of its output projection."""
 
-    def forward(self: Any, hidden_states: torch.Tensor, *arguments: Any, **options: Any) -> tuple[Any, Any]:
+    def forward(self: Any, hidden_states: torch.Tensor, *arguments: Any, **options: Any) -> tuple[Any, ...]:
         """Same call, same return as the module that had heads."""
         family, output = self.details
         examples, tokens = hidden_states.shape[:2]
-        keys = tokens
+        seen, keys = 0, tokens
         past = options.get("past_key_values")
-        if (past := options.get("layer_past") if past is None else past) is not None:
+        past = options.get("layer_past") if past is None else past
+        if (crossed := options.get("key_value_states")) is not None:
+            keys = crossed.shape[1]
+        elif past is not None:
             past = getattr(past, "self_attention_cache", past)
             # The length of a cache is read from this layer too, and a tensor without entries counts as none: hence one
             # number per token.
             token = hidden_states.new_zeros(examples, 1, tokens, 1)
             place = self.layer_idx if hasattr(self, "layer_idx") else self.layer_id
+            seen = past.get_seq_length(place)
             keys = past.update(token, token, place)[0].shape[-2]
         eager = getattr(getattr(self, "config", None), "_attn_implementation", "eager") == "eager"
         attention = hidden_states.new_zeros(examples, 0, tokens, keys) if eager else None
@@ -229,7 +256,16 @@ class _Emptied(_Changed):
             return hidden_states.new_zeros(examples, tokens, 0), attention
         bias = self.get_submodule(output).bias
         projected = torch.zeros_like(hidden_states) if bias is None else bias.expand(hidden_states.shape)
-        return family_named(family).finish(self, hidden_states, projected, *arguments), attention
+        projected = family_named(family).finish(self, hidden_states, projected, *arguments)
+        if not hasattr(self, "has_relative_attention_bias"):
+            return projected, attention
+        # T5 hands the bias of positions on to the layers above.
+        bias = options.get("position_bias")
+        if bias is None and self.has_relative_attention_bias:
+            bias = self.compute_bias(tokens, keys, device=hidden_states.device, past_seen_tokens=seen)
+        elif bias is None:
+            bias = hidden_states.new_zeros(1, getattr(self, RECORD)[0], tokens, keys)
+        return projected, bias, attention
 
 
 def _whole_class(module: Any) -> type:

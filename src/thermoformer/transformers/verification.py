@@ -51,4 +51,5 @@ def _random_inputs(body: Any) -> dict[str, torch.Tensor]:
         values = torch.randn(shape, generator=generator)
         return {"pixel_values": values.to(body.device, body.dtype)}
     tokens = torch.randint(config.get_text_config().vocab_size, (_EXAMPLES, _TOKENS), generator=generator)
-    return {"input_ids": tokens.to(body.device)}
+    names = ("input_ids", "decoder_input_ids") if config.is_encoder_decoder else ("input_ids",)
+    return dict.fromkeys(names, tokens.to(body.device))

@@ -196,8 +196,10 @@ def _configuration(source: str) -> Any:
     entries = read_config(source)
     kind = entries.get("model_type")
     texts = (*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
-    if kind not in [*(family.model_type for family in FAMILIES.values()), *texts]:
-        raise fail("model", f"one of type {kind!r}", f"one of the families {', '.join(known_families())}")
+    known = [*(family.model_type for family in FAMILIES.values()), *texts]
+    if not isinstance(kind, str) or kind not in known or entries.get("is_encoder_decoder", False):
+        expected = f"one of the families {', '.join(known_families())}, without cross-attention"
+        raise fail("model", f"one of type {kind!r}", expected)
     entries = {name: value for name, value in entries.items() if name not in _OUTPUTS}
     config = config_from(entries, transformers.CONFIG_MAPPING[kind])
     config.name_or_path = source
