@@ -135,10 +135,11 @@ def tiny_inputs(
 
 
 def answer(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Logits, or the last hidden states, at tokens that count."""
+    """Logits, those of the beginning of an answer, or the last hidden states, at tokens that count."""
     with torch.no_grad():
         given = model(**inputs)
-    found = next(given[name] for name in ("logits", "last_hidden_state", "logits_per_image") if name in given)
+    names = ("logits", "start_logits", "last_hidden_state", "logits_per_image")
+    found = next(given[name] for name in names if name in given)
     if found.ndim == 3 and "attention_mask" in inputs:
         found = found[inputs["attention_mask"].bool()]
     return found

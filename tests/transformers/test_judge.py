@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tiny_models import CAUSAL, images, tiny_model  # noqa: E402
+from tiny_models import CAUSAL, SEQUENCES, images, tiny_model, tiny_tokenizer  # noqa: E402
 
 from thermoformer.tasks import read_text, write_stories_folder  # noqa: E402
 from thermoformer.transformers import (  # noqa: E402
@@ -307,3 +307,16 @@ def test_real_stories(real_data, tmp_path):
     other = perplexity(model, Examples.from_text(tokenizer, shakespeare, length=128))
     # A trained model finds its own stories easy and Shakespeare hard.
     assert own < 6 < 20 < other
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "Llama"])
+def test_classifiers_without_a_padding_token_read_the_last_token_of_each_text(name):
+    """Also of texts that end with the end of text, with which others are padded otherwise."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.pad_token, tokenizer.eos_token = None, "</s>"
+    texts = ["the cat sits </s>", "a dog", "the bird sings on the tree", "a cat </s>"]
+    model = tiny_model(name, SEQUENCES[name], pad_token_id=None, num_labels=3)
+    with torch.no_grad():
+        said = [int(model(**tokenizer(text, return_tensors="pt")).logits.argmax()) for text in texts]
+    examples = Examples.from_texts(tokenizer, texts, said, classes=3)
+    assert own_accuracy(model, examples) == 1 and model.config.pad_token_id is None

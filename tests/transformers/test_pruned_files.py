@@ -44,6 +44,7 @@ def saved(tmp_path):
         *CAUSAL.items(),
         ("BERT", "ForMaskedLM"),
         ("ALBERT", "ForMaskedLM"),
+        *((name, "ForQuestionAnswering") for name in ("BERT", "GPT-2", "Llama")),
     ],
 )
 def test_what_is_saved_comes_back(name, task, tmp_path):
