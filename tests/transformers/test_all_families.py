@@ -63,10 +63,14 @@ def test_a_family(name, tmp_path):
         found = answer(pruned, inputs)
         assert_close(found, masked)
         folder = save_pruned(pruned, tmp_path / "model")
-        loaded = load_pruned(folder)
+        loaded, readme = load_pruned(folder), (folder / "README.md").read_text()
         assert adapter_for(loaded).kept == adapter_for(pruned).kept
+        left = len(adapter.all_heads()) - len(heads)
+        assert readme.startswith(f"# {type(model).__name__} with {left} of {4 * adapter.layers} attention heads")
         torch.testing.assert_close(answer(loaded, inputs), found, rtol=0, atol=0)
-        if heads is even and dict(ROWS)[name] == "yes":
+        by_plain = heads is even and dict(ROWS)[name] == "yes"
+        assert (f"{type(model).__name__}.from_pretrained(" if by_plain else "= load_pruned(") in readme
+        if by_plain:
             plain = type(model).from_pretrained(folder)
             assert adapter_for(plain).heads == (2,) * adapter.layers
             torch.testing.assert_close(answer(plain, inputs), found, rtol=0, atol=0)

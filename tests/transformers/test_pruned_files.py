@@ -210,34 +210,6 @@ def test_plain_loading_of_a_pruned_model_fails_rather_than_fill_in_random_heads(
                 kind.from_pretrained(saved, **options)
 
 
-# Their configuration has the features of a head as an entry of its own.
-PLAIN = ("Llama", "Mistral", "Qwen2", "ViT")
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_equal_numbers_of_heads_are_loaded_by_transformers_where_its_configuration_allows(name, tmp_path):
-    model, inputs = tiny_model(name), tiny_inputs(name)
-    pruned = prune_heads(
-        model, [(layer, head) for layer in range(adapter_for(model).layers) for head in (layer % 2, 3)]
-    )
-    folder = save_pruned(pruned, tmp_path / "model")
-    readme, left = (folder / "README.md").read_text(), len(adapter_for(pruned).all_heads())
-    assert readme.startswith(f"# {type(model).__name__} with {left} of {2 * left} attention heads")
-    if name in PLAIN:
-        plain = transformers.AutoModel.from_pretrained(folder)
-        assert type(plain) is type(model) and plain.num_parameters() == pruned.num_parameters()
-        torch.testing.assert_close(answer(plain, inputs), answer(pruned, inputs), rtol=0, atol=0)
-        assert f"{type(model).__name__}.from_pretrained" in readme and adapter_for(plain).heads == (2, 2, 2)
-    else:
-        with pytest.raises(Exception, match="heads are pruned: load the folder with"):
-            type(model).from_pretrained(folder, ignore_mismatched_sizes=True)
-        assert "load_pruned" in readme
-    loaded = load_pruned(folder)
-    assert adapter_for(loaded).kept == adapter_for(pruned).kept
-    assert loaded.config.num_attention_heads == model.config.num_attention_heads
-    torch.testing.assert_close(answer(loaded, inputs), answer(pruned, inputs), rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("heads", [HEADS, [(0, 1), (1, 1), (2, 1)]])
 def test_a_pruned_model_saves_itself_as_trainers_do(heads, tmp_path):
     """Beside what else a trainer keeps in its folder, again and again."""

@@ -268,26 +268,30 @@ def _config_changes(adapter: Adapter, options: dict[str, Any]) -> dict[str, list
 
 
 def _gives(config: Any, adapter: Adapter, options: dict[str, Any]) -> bool:
-    """Whether a configuration makes a model of the same shape: equal weights, and equal numbers in its attention."""
+    """Whether a configuration makes a model of the same shape, with the same numbers in all its parts."""
     try:
         config.validate()
         with torch.device("meta"):
             other = _blank(type(adapter.model), config, options)
     except Exception:  # checks of transformers raise errors of many kinds
         return False
-    shapes, wanted = ({name: one.shape for name, one in _own_tensors(m).items()} for m in (other, adapter.model))
-    return shapes == wanted and all(
-        _numbers(adapter_for(other).attention(layer)) == _numbers(adapter.attention(layer))
-        for layer in range(adapter.layers)
-    )
+    return _measures(other) == _measures(adapter.model)
 
 
 def _precision(model: Any) -> str:
     return str(model.dtype).removeprefix("torch.")
 
 
-def _numbers(module: Any) -> dict[str, Any]:
-    return {name: value for name, value in vars(module).items() if type(value) in (int, float)}
+def _measures(model: Any) -> tuple[Any, Any]:
+    """Shapes of all tensors of a model, and the numbers that its modules were made with."""
+    tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+    numbers = (
+        (part, name, value)
+        for part, module in model.named_modules()
+        for name, value in vars(module).items()
+        if type(value) in (int, float)
+    )
+    return {name: tensor.shape for name, tensor in tensors.items()}, set(numbers)
 
 
 def _exported(family: Family, name: str) -> Any:
