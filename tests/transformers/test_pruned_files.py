@@ -88,6 +88,9 @@ def test_a_body_without_pooling_layer(tmp_path):
     model = transformers.BertModel(whole.config, add_pooling_layer=False)
     loaded = load_pruned(save_pruned(prune_heads(model, HEADS), tmp_path / "model"))
     assert loaded.pooler is None
+    for heads in ([], [(0, 1), (1, 1), (2, 1)]):  # plain loading would make one up
+        vit = prune_heads(transformers.ViTModel(tiny_model("ViT").config, add_pooling_layer=False), heads)
+        assert "load_pruned" in (save_pruned(vit, tmp_path / "vit") / "README.md").read_text()
 
 
 def test_a_tokenizer_goes_along(saved, tmp_path):

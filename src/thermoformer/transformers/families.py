@@ -178,7 +178,7 @@ FAMILIES = {family.name: family for family in _ALL}
 
 
 def known_families() -> tuple[str, ...]:
-    """The names of the families whose heads can be read and removed.
+    """The names of the families whose heads can be read and removed without a check of the model.
 
     Example:
         >>> known_families()[:3]
@@ -222,11 +222,12 @@ def adapter_for(model: Any) -> Adapter:
         raise TypeError(str(fail("model", f"an object of type {type(model).__name__}", f"{known} of transformers")))
     name, family = type(model).__name__, family_of(type(model))
     described = family is not None and family.name in FAMILIES
-    crossed = getattr(model.config, "is_encoder_decoder", False) or getattr(model.config, "add_cross_attention", False)
+    crossed = getattr(model.config, "is_encoder_decoder", False)
     adapter = None if family is None else Adapter(model, family)
     if adapter is None or not (adapter.layers or described):
         raise fail("model", f"a {name}", known)
-    if described and crossed and not adapter.parts.crossed:
+    # The check of other families runs an encoder and a decoder, but not a decoder with the output of another model.
+    if (described and crossed and not adapter.parts.crossed) or getattr(model.config, "add_cross_attention", False):
         raise fail("model", f"a {name} with cross-attention", "one with self-attention only")
     try:
         for layer in range(adapter.layers):
@@ -319,7 +320,7 @@ class Adapter:
         Its product with the rows of `projection_weight` at `columns` is what the head writes of what it attends to.
         """
         size, at = self.head_size(layer), self._position(layer, head)
-        # Of each matrix that has values: where they begin, and the columns from one head to the next.
+        # Where values begin in their matrix, and the columns from one head to the next.
         width, group = self._widths(layer), self.queries_per_head(layer)
         if len(self.parts.projections) == 3:
             start, step = 0, size
@@ -350,8 +351,8 @@ class Adapter:
     def normed_whole(self, layer: int) -> bool:
         """Whether queries and keys are normalised over all heads together (OLMo2)."""
         module = self.attention(layer)
-        norm = getattr(module, "q_norm", None)
-        return norm is not None and len(norm.weight) == _outputs(getattr(module, self.parts.projections[0]))
+        weight = getattr(getattr(module, "q_norm", None), "weight", None)
+        return weight is not None and len(weight) == _outputs(getattr(module, self.parts.projections[0]))
 
     def _widths(self, layer: int) -> tuple[int, ...]:
         """Features of a head in queries, keys and values; together where they are interleaved."""

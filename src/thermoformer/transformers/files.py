@@ -176,8 +176,9 @@ def loading_lines(folder: str | Path, name: str | None = None) -> str:
     """
     folder = Path(folder)
     if (folder / RECORD_FILE).is_file():
-        record = read_json(folder / RECORD_FILE)
-        plain = ONLY_OURS not in (written for written, _ in record.get("config", {}).values())
+        record = _read_record(folder)
+        # Plain loading would give a body without pooling layer a random one.
+        plain = not record["options"] and ONLY_OURS not in (written for written, _ in record["config"].values())
     else:
         record, plain = read_json(folder / MASKED_FILE), True
     where = json.dumps(name or str(folder))
@@ -242,7 +243,7 @@ def _config_changes(adapter: Adapter, options: dict[str, Any]) -> dict[str, list
     if adapter.kept == tuple(tuple(range(count)) for count in adapter.heads):
         return {}
     config, counts = adapter.model.config, {len(kept) for kept in adapter.kept}
-    if len(counts) == 1 and (count := counts.pop()):
+    if len(counts) == 1 and (count := counts.pop()) and not options:
         numbers = {
             "num_attention_heads": count * adapter.queries_per_head(0),
             "num_key_value_heads": count,
@@ -300,7 +301,7 @@ def _exported(family: Family, name: str) -> Any:
         module = import_module(family.module)
     except ImportError:
         return None
-    found = getattr(module, name) if name in module.__all__ else None
+    found = getattr(module, name) if name in getattr(module, "__all__", ()) else None
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
         return None
     # The abstract class that the others inherit from is no model.

@@ -32,7 +32,8 @@ def prune_heads(model: Any, heads: Sequence[Head], *, in_place: bool = False) ->
 
     Arguments:
         heads: pairs (layer, head), numbered as in the model before any was removed. All heads of a layer may go.
-        in_place: change the model itself rather than a copy. Optimisers that hold its old weights must be made anew.
+        in_place: change the model itself rather than a copy. Optimisers that hold its old weights must be made anew. A
+            model of which only the body was changed is saved with `save_pruned`, not with its own `save_pretrained`.
 
     Example:
         >>> from transformers import BertConfig, BertModel
