@@ -305,10 +305,11 @@ class Adapter:
         name = next((name for name in _SIZES if hasattr(module, name)), _SIZES[0])
         return int(getattr(module, name))
 
-    def columns(self, layer: int, head: int) -> slice:
-        """Where a head is in the input of the output projection."""
-        width, at = self.queries_per_head(layer) * self.head_size(layer), self._position(layer, head)
-        return slice(at * width, (at + 1) * width)
+    def columns(self, layer: int, head: int, query: int | None = None) -> slice:
+        """Where a head, or one of the queries that share it, is in the input of the output projection."""
+        size, group = self.head_size(layer), self.queries_per_head(layer)
+        first = self._position(layer, head) * group + (query or 0)
+        return slice(first * size, (first + (group if query is None else 1)) * size)
 
     def projection_weight(self, layer: int) -> torch.Tensor:
         """The output projection as a matrix [input, output]; rows of a head are at `columns`."""
@@ -384,30 +385,38 @@ class Adapter:
         return self.kept[layer].index(head)
 
 
-def checked_heads(adapter: Adapter, heads: Any, name: str = "heads") -> list[Head]:
-    """Different pairs (layer, head), all of them in the model, as plain integers."""
-    expected = "a list of different pairs (layer, head)"
+def checked_heads(adapter: Adapter, heads: Any, name: str = "heads", *, queries: bool = False) -> list[Any]:
+    """Different pairs (layer, head), all of them in the model, as plain integers.
+
+    Arguments:
+        queries: also accept triples (layer, head, query), where several queries share a head.
+    """
+    shared = max(map(adapter.queries_per_head, range(adapter.layers)), default=1) > 1
+    lengths = (2, 3) if queries and shared else (2,)
+    expected = "a list of different pairs (layer, head)" + (" or triples (layer, head, query)" if 3 in lengths else "")
     if isinstance(heads, (str, bytes, dict)) or not hasattr(heads, "__iter__"):
         raise TypeError(str(fail(name, repr(heads), expected)))
-    pairs: list[Head] = []
-    for pair in heads:
+    found: list[Any] = []
+    for given in heads:
         try:
-            layer, head = pair
+            place = tuple(given)
             # Numbers with a fraction and True would pass as integers otherwise.
-            if isinstance(layer, bool) or isinstance(head, bool):
+            if len(place) not in lengths or any(isinstance(one, bool) for one in place):
                 raise TypeError
-            layer, head = index(layer), index(head)
-        except (TypeError, ValueError):
-            raise TypeError(str(fail(name, f"{pair!r} among them", expected))) from None
+            place = tuple(index(one) for one in place)
+        except TypeError:
+            raise TypeError(str(fail(name, f"{given!r} among them", expected))) from None
+        layer, head, *query = place
         if not 0 <= layer < adapter.layers or not 0 <= head < adapter.heads[layer]:
-            raise fail(name, (layer, head), f"heads of a model with {adapter.heads} heads in its layers, from 0")
+            raise fail(name, place, f"heads of a model with {adapter.heads} heads in its layers, from 0")
         if head not in adapter.kept[layer]:
-            left = f"heads of {adapter.kept[layer]}, those left"
-            raise fail(name, f"{(layer, head)}, which is removed already", left)
-        if (layer, head) in pairs:
-            raise fail(name, f"{(layer, head)} more than once", expected)
-        pairs.append((layer, head))
-    return pairs
+            raise fail(name, f"{place}, which is removed already", f"heads of {adapter.kept[layer]}, those left")
+        if query and not 0 <= query[0] < (group := adapter.queries_per_head(layer)):
+            raise fail(name, place, f"one of the {group} queries of a head, from 0")
+        if place in found:
+            raise fail(name, f"{place} more than once", expected)
+        found.append(place)
+    return found
 
 
 def _outputs(matrix: Any) -> int:

@@ -31,7 +31,9 @@ def prune_heads(model: Any, heads: Sequence[Head], *, in_place: bool = False) ->
     as it was: `save_pruned`, or `save_pretrained` of the pruned model, writes the result, and `load_pruned` reads it.
 
     Arguments:
-        heads: pairs (layer, head), numbered as in the model before any was removed. All heads of a layer may go.
+        heads: pairs (layer, head), numbered as in the model before any was removed. All heads of a layer may go. Where
+            several queries share a head, (layer, head, query) silences one of them, and a head that has no other query
+            left is cut.
         in_place: change the model itself rather than a copy. Optimisers that hold its old weights must be made anew. A
             model of which only the body was changed is saved with `save_pruned`, not with its own `save_pretrained`.
 
@@ -44,9 +46,25 @@ def prune_heads(model: Any, heads: Sequence[Head], *, in_place: bool = False) ->
         (((0, 2, 3), (1, 3)), 210)
     """
     adapter = adapter_for(model)
-    gone = set(checked_heads(adapter, heads))
+    given = checked_heads(adapter, heads, queries=True)
+    refuse_unfit(adapter)
+    silent = {place for place in given if len(place) == 3}
+    gone = {place[:2] for place in given if len(place) == 2 or _falls_silent(adapter, place[:2], silent)}
     left = [tuple(head for head in kept if (layer, head) not in gone) for layer, kept in enumerate(adapter.kept)]
-    return _with_heads(adapter, left, in_place)
+    smaller = _with_heads(adapter, left, in_place)
+    after = adapter_for(smaller)
+    with torch.no_grad():
+        for layer, head, query in silent:
+            if (layer, head) not in gone:
+                after.projection_weight(layer)[after.columns(layer, head, query)] = 0
+    return smaller
+
+
+def _falls_silent(adapter: Adapter, head: Head, silent: set[tuple[int, int, int]]) -> bool:
+    """Whether no query of a head adds anything with some of them silenced, and others silenced before."""
+    weight = adapter.projection_weight(head[0])
+    queries = [(*head, query) for query in range(adapter.queries_per_head(head[0]))]
+    return all(place in silent or not weight[adapter.columns(*place)].any() for place in queries)
 
 
 def restore_heads(model: Any) -> Any:
