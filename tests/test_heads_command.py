@@ -44,6 +44,8 @@ def test_labelled_texts_from_the_shell(folder, tmp_path):
     for words in ("test accuracy", "parameters", "before", "after", f"Page: {tmp_path / 'heads.html'}"):
         assert words in result.stdout.replace("\n", "") or words in result.stdout
     assert (tmp_path / "pruned" / "pruned_heads.json").is_file() and not (tmp_path / "masked").exists()
+    lines = f'from thermoformer.transformers import load_pruned\nmodel = load_pruned("{tmp_path / "pruned"}")'
+    assert lines in result.stdout and "load_pruned" in (tmp_path / "pruned" / "README.md").read_text()
     record = json.loads(run(*given, "--json").stdout)
     assert record == json.loads((tmp_path / "record.json").read_text())
     assert record["removed"] == ["2.0", "2.1", "2.2"] and record["goal"] == "probe"
@@ -90,6 +92,11 @@ def test_text_as_a_second_argument_or_as_the_task(folder, tmp_path):
     assert all(result.exit_code == 0 for result in results), results[0].output
     first, *others = [without_speed(json.loads(result.stdout)) for result in results]
     assert first["measure"] == "perplexity" and all(one == first for one in others)
+
+
+def test_equally_many_heads_of_every_layer(folder, tmp_path):
+    given = (folder / "bert", *deepest(folder, tmp_path), "--uniform", "--json")
+    assert json.loads(run(*given).stdout)["removed"] == ["2.0", "1.0", "0.0"]
 
 
 def test_a_comparison_is_shown_with_all_methods(folder, tmp_path):

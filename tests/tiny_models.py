@@ -34,6 +34,58 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "Qwen2": ("qwen2", "Qwen2", _LLAMA),
     "ViT": ("vit", "ViT", _TEXT | {"intermediate_size": 48, "image_size": 8, "patch_size": 4}),
 }
+# The other families, for what is tested of every one: smaller still, and with what sets a family apart.
+_SMALL = _BERT | {"num_hidden_layers": 2, "intermediate_size": 16}
+_GROUPED = _SMALL | {"num_attention_heads": 2 * HEADS, "num_key_value_heads": HEADS, "head_dim": 8}
+_EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
+_LOCAL = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
+_IMAGE = {"num_hidden_layers": 2, "hidden_size": HIDDEN, "num_attention_heads": HEADS, "intermediate_size": 16}
+_IMAGE |= {"image_size": 8, "patch_size": 4}
+_BOTH: dict[str, Any] = {"d_model": HIDDEN, "decoder_start_token_id": 1}
+for _side in ("encoder", "decoder"):
+    _BOTH |= {f"{_side}_layers": 2, f"{_side}_attention_heads": HEADS, f"{_side}_ffn_dim": 16}
+_T5 = {"vocab_size": VOCABULARY, "d_model": HIDDEN, "d_kv": 4, "d_ff": 16, "num_layers": 2, "num_heads": HEADS}
+OTHERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "ELECTRA": ("electra", "Electra", _SMALL | {"embedding_size": 16}),
+    "DeBERTa-v2": (
+        "deberta_v2",
+        "DebertaV2",
+        _SMALL | {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 4},
+    ),
+    "ModernBERT": ("modernbert", "ModernBert", _SMALL | {"local_attention": 4, "cls_token_id": 1, "sep_token_id": 2}),
+    "MPNet": ("mpnet", "MPNet", _SMALL),
+    "Mixtral": ("mixtral", "Mixtral", _GROUPED | _EXPERTS),
+    "Qwen3": ("qwen3", "Qwen3", _GROUPED | _LOCAL | {"use_sliding_window": True}),
+    "Gemma": ("gemma", "Gemma", _GROUPED),
+    "Gemma 2": ("gemma2", "Gemma2", _GROUPED | _LOCAL | {"query_pre_attn_scalar": 8}),
+    "Gemma 3": ("gemma3", "Gemma3Text", _GROUPED | _LOCAL | {"query_pre_attn_scalar": 8}),
+    "Phi": ("phi", "Phi", _SMALL),
+    "Phi-3": ("phi3", "Phi3", _GROUPED | {"head_dim": 4}),
+    "SmolLM3": ("smollm3", "SmolLM3", _GROUPED | {"no_rope_layers": [1, 0]}),
+    "OLMo2": ("olmo2", "Olmo2", _GROUPED),
+    "GPT-OSS": ("gpt_oss", "GptOss", _GROUPED | _EXPERTS | _LOCAL),
+    "GPT-NeoX": ("gpt_neox", "GPTNeoX", _SMALL),
+    "GPT-Neo": (
+        "gpt_neo",
+        "GPTNeo",
+        {"vocab_size": VOCABULARY, "hidden_size": HIDDEN, "num_layers": 2, "num_heads": HEADS, "window_size": 4}
+        | {"attention_types": [[["global", "local"], 1]], "max_position_embeddings": 32},
+    ),
+    "OPT": ("opt", "OPT", _SMALL | {"ffn_dim": 16, "word_embed_proj_dim": HIDDEN}),
+    "BLOOM": ("bloom", "Bloom", {"vocab_size": VOCABULARY, "hidden_size": HIDDEN, "n_layer": 2, "n_head": HEADS}),
+    "DeiT": ("deit", "DeiT", _IMAGE),
+    "DINOv2": ("dinov2", "Dinov2", _IMAGE),
+    "T5": ("t5", "T5", _T5),
+    "mT5": ("mt5", "MT5", _T5),
+    "BART": ("bart", "Bart", _BOTH | {"vocab_size": VOCABULARY, "max_position_embeddings": 32}),
+    "Whisper": (
+        "whisper",
+        "Whisper",
+        _BOTH | {"vocab_size": VOCABULARY, "num_mel_bins": 4, "max_source_positions": 5, "max_target_positions": 32},
+    ),
+    "CLIP": ("clip", "CLIP", {"text_config": _SMALL, "vision_config": _IMAGE, "projection_dim": 16}),
+}
+IMAGES = ("ViT", "DeiT", "DINOv2")
 ENCODERS = ("BERT", "RoBERTa", "XLM-RoBERTa", "DistilBERT", "ALBERT", "ALBERT of groups", "ViT")
 CAUSAL = {"GPT-2": "LMHeadModel", "Llama": "ForCausalLM", "Mistral": "ForCausalLM", "Qwen2": "ForCausalLM"}
 SEQUENCES = {name: "ForSequenceClassification" for name in MODELS} | {"ViT": "ForImageClassification"}
@@ -46,13 +98,13 @@ def tiny_model(name: str, task: str = "Model", *, attention: str = "sdpa", seed:
         task: end of the class's name, as in "ForSequenceClassification".
         sizes: entries of the configuration besides the usual ones.
     """
-    folder, prefix, usual = MODELS[name]
+    folder, prefix, usual = (MODELS | OTHERS)[name]
     module = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
     model_class = getattr(module, prefix + task)
-    if name != "ViT":
+    if name not in (*IMAGES, "CLIP"):
         sizes = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2} | sizes
     config = model_class.config_class(**usual | sizes)
-    config._attn_implementation = attention
+    config._attn_implementation = attention if name in MODELS or model_class._supports_sdpa else "eager"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: PreTrainedModel = model_class(config)
@@ -67,21 +119,27 @@ def tiny_inputs(
 ) -> dict[str, torch.Tensor]:
     """A batch; all but the first example of a text are padded."""
     random = torch.Generator().manual_seed(seed)
-    if name == "ViT":
-        return {"pixel_values": torch.randn(examples, 3, 8, 8, generator=random)}
+    images = {"pixel_values": torch.randn(examples, 3, 8, 8, generator=random)}
+    if name in IMAGES:
+        return images
     mask = torch.ones(examples, tokens, dtype=torch.long)
     for example in range(1, examples):
         away = slice(tokens - example, None) if padding == "right" else slice(0, example)
         mask[example, away] = 0
     words = torch.randint(3, VOCABULARY, (examples, tokens), generator=random)
-    return {"input_ids": words * mask, "attention_mask": mask}
+    if name == "Whisper":
+        sounds = torch.randn(examples, 4, 10, generator=random)
+        return {"input_features": sounds, "decoder_input_ids": words}
+    others = images if name == "CLIP" else {"decoder_input_ids": words} if name in ("T5", "mT5", "BART") else {}
+    return {"input_ids": words * mask, "attention_mask": mask} | others
 
 
 def answer(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Logits, or the last hidden states, at tokens that count."""
+    """Logits, those of the beginning of an answer, or the last hidden states, at tokens that count."""
     with torch.no_grad():
         given = model(**inputs)
-    found = given.logits if "logits" in given else given.last_hidden_state
+    names = ("logits", "start_logits", "last_hidden_state", "logits_per_image")
+    found = next(given[name] for name in names if name in given)
     if found.ndim == 3 and "attention_mask" in inputs:
         found = found[inputs["attention_mask"].bool()]
     return found

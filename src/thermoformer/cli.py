@@ -345,6 +345,7 @@ def heads(
     prune: Annotated[float, typer.Option(help="The share of the heads to remove.")] = 0.5,
     method: Annotated[str, typer.Option(help="What scores heads: evidence, theory, gradient, ...")] = "evidence",
     out: Annotated[Path, typer.Option(help="Folder for what it writes.")] = Path("results/heads"),
+    uniform: Annotated[bool, typer.Option("--uniform", help="Remove equally many heads from every layer.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Also draw pruning curves of ten rules.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Draws of the data, with --compare.")] = 5,
     examples: Annotated[
@@ -366,12 +367,13 @@ def heads(
         from .experiments.heads import run_heads
 
         sizes = {"seeds": seeds, "examples": examples, "test_examples": test_examples, "length": length, "batch": batch}
-        how = {"task": task, "file": file, "prune": prune, "method": method, "compare": compare, "readout": readout}
+        how = {"task": task, "file": file, "prune": prune, "method": method, "uniform": uniform, "compare": compare}
         with console_progress(messages) as progress:
-            record = run_heads(model, out, **how, **sizes, masked=masked, device=device, seed=seed, progress=progress)
+            where = {"readout": readout, "masked": masked, "device": device, "seed": seed}
+            record = run_heads(model, out, **how, **sizes, **where, progress=progress)
     _show(record, heads_tables, as_json)
     if not as_json:
-        _tell(f"Model: {out / 'pruned'}\nPage: {record['page']}")
+        _tell(f"Model: {out / 'pruned'}\n{record['load']}\nPage: {record['page']}")
 
 
 @app.command()

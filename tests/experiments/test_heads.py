@@ -214,6 +214,15 @@ def test_a_labelled_file_is_split_by_the_seed(folder):
     assert sorted(one.train.texts + one.test.texts) == sorted(other.train.texts + other.test.texts)
 
 
+def test_the_body_of_a_model_that_answers_questions(tmp_path):
+    """It is called "transformer" there, and "model" in all other classes of Llama."""
+    whole = tiny_model("Llama", "ForQuestionAnswering")
+    model, _ = load_model(tiny_folder(tmp_path, "Llama", "ForQuestionAnswering"), language=False)
+    assert type(model).__name__ == "LlamaModel"
+    for found, expected in zip(model.parameters(), whole.transformer.parameters(), strict=True):
+        assert torch.equal(found, expected)
+
+
 def test_a_body_without_a_pooling_layer_gets_no_random_one(folder, tmp_path):
     tiny_folder(tmp_path / "plain", "BERT", "ForMaskedLM")
     model, _ = load_model(tmp_path / "plain", language=False)

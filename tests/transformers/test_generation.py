@@ -78,3 +78,18 @@ def test_bert_as_a_decoder():
     model = tiny_model("BERT", "LMHeadModel", is_decoder=True)
     pruned, inputs = prune_heads(model, removed(model, (0,))), tiny_inputs("BERT", examples=1)
     assert torch.equal(generated(pruned, inputs), generated(pruned, inputs, use_cache=False))
+
+
+@pytest.mark.parametrize("name", ["BART", "T5", "BLOOM", "GPT-Neo", "Phi-3"])
+def test_caches_of_other_families(name):
+    """With cross-attention, a bias by head, another name of the cache, or counts read from the configuration."""
+    model = tiny_model(name, "ForConditionalGeneration" if name in ("BART", "T5") else "ForCausalLM")
+    inputs = {key: one for key, one in tiny_inputs(name, padding="left").items() if key != "decoder_input_ids"}
+    adapter = adapter_for(model)
+    emptied = (0,) if adapter.layers == 2 else (2, 3)
+    heads = [(layer, head) for layer, head in adapter.all_heads() if layer in emptied or head == 1]
+    pruned = prune_heads(model, heads)
+    with head_masks(model, heads):
+        expected = generated(model, inputs)
+    assert torch.equal(generated(pruned, inputs), expected)
+    assert torch.equal(generated(pruned, inputs, use_cache=False), expected)

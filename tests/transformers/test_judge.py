@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -8,13 +9,14 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tiny_models import CAUSAL, images, tiny_model  # noqa: E402
+from tiny_models import CAUSAL, SEQUENCES, images, tiny_model, tiny_tokenizer  # noqa: E402
 
 from thermoformer.tasks import read_text, write_stories_folder  # noqa: E402
 from thermoformer.transformers import (  # noqa: E402
     Examples,
     LinearProbe,
     generate_stories,
+    goal_for,
     own_accuracy,
     perplexity,
     pooled,
@@ -307,3 +309,24 @@ def test_real_stories(real_data, tmp_path):
     other = perplexity(model, Examples.from_text(tokenizer, shakespeare, length=128))
     # A trained model finds its own stories easy and Shakespeare hard.
     assert own < 6 < 20 < other
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "Llama"])
+def test_classifiers_without_a_padding_token_read_the_last_token_of_each_text(name):
+    """Also of texts that end with the end of text, with which others are padded otherwise."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.pad_token = None
+    tokenizer.add_special_tokens({"eos_token": "</s>"})
+    texts = ["the cat sits </s>", "a dog", "the bird sings on the tree", "a cat </s>"]
+    model = tiny_model(name, SEQUENCES[name], pad_token_id=None)
+    examples = Examples.from_texts(tokenizer, texts)
+
+    def first_logit(examples):
+        goal = goal_for(model, examples, lambda output, batch: output.logits[:, 0])
+        return goal.loss(np.ones(len(goal.heads)))
+
+    with torch.no_grad():
+        alone = [float(model(**tokenizer(text, return_tensors="pt")).logits[0, 0]) for text in texts]
+    assert first_logit(examples) == pytest.approx(np.mean(alone), rel=1e-5)
+    assert first_logit(replace(examples, padding=tokenizer.eos_token_id)) != pytest.approx(np.mean(alone), rel=1e-2)
+    assert model.config.pad_token_id is None

@@ -105,6 +105,30 @@ def test_masks_are_replaced_nested_and_gone_after_an_error():
     torch.testing.assert_close(answer(model, inputs), before, rtol=0, atol=0)
 
 
+def test_one_query_of_a_head_that_several_share():
+    """Masked, silenced by pruning, and cut with the head once no other query is left."""
+    model, inputs = tiny_model("Llama"), tiny_inputs("Llama")
+    places = [(0, 1, 0), (1, 2, 1), (2, 3, 0), (2, 3, 1), (2, 0)]
+    with head_masks(model, places) as masks:
+        assert masks.mask.shape == (24,) and masks.mask.sum() == 18
+        masked = answer(model, inputs)
+    with head_masks(model, masks.mask.expand(3, -1)):
+        torch.testing.assert_close(answer(model, inputs), masked, rtol=0, atol=0)
+    pruned = prune_heads(model, places)
+    assert adapter_for(pruned).kept == ((0, 1, 2, 3), (0, 1, 2, 3), (1, 2))
+    torch.testing.assert_close(answer(pruned, inputs), masked, rtol=1e-4, atol=1e-5)
+    # The other query goes later, and the head with it.
+    with head_masks(model, [*places, (0, 1, 1)]):
+        masked = answer(model, inputs)
+    later = prune_heads(pruned, [(0, 1, 1)], in_place=True)
+    assert later is pruned and adapter_for(later).kept[0] == (0, 2, 3)
+    torch.testing.assert_close(answer(later, inputs), masked, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match=r"heads: got \(0, 0, 2\); expected one of the 2 queries of a head, from 0"):
+        prune_heads(model, [(0, 0, 2)])
+    with pytest.raises(ValueError, match=r"mask: got a tensor of shape \(13,\); .* 12 heads, .* or their 24 queries"):
+        head_masks(model, torch.ones(13))
+
+
 def test_masks_of_pruned_models_are_as_long_as_they_have_heads():
     model, inputs = tiny_model("Llama"), tiny_inputs("Llama")
     pruned = prune_heads(model, [(0, 0), (0, 1), (0, 2), (0, 3), (1, 2)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import resource
 
@@ -21,6 +22,7 @@ from thermoformer.transformers import (  # noqa: E402
     prune_heads,
     save_pruned,
 )
+from thermoformer.transformers.surgery import restore_heads  # noqa: E402
 
 HEADS = [(0, 0), (0, 1), (0, 2), (0, 3)]
 
@@ -42,6 +44,7 @@ def saved(tmp_path):
         *CAUSAL.items(),
         ("BERT", "ForMaskedLM"),
         ("ALBERT", "ForMaskedLM"),
+        *((name, "ForQuestionAnswering") for name in ("BERT", "GPT-2", "Llama")),
     ],
 )
 def test_what_is_saved_comes_back(name, task, tmp_path):
@@ -85,6 +88,9 @@ def test_a_body_without_pooling_layer(tmp_path):
     model = transformers.BertModel(whole.config, add_pooling_layer=False)
     loaded = load_pruned(save_pruned(prune_heads(model, HEADS), tmp_path / "model"))
     assert loaded.pooler is None
+    for heads in ([], [(0, 1), (1, 1), (2, 1)]):  # plain loading would make one up
+        vit = prune_heads(transformers.ViTModel(tiny_model("ViT").config, add_pooling_layer=False), heads)
+        assert "load_pruned" in (save_pruned(vit, tmp_path / "vit") / "README.md").read_text()
 
 
 def test_a_tokenizer_goes_along(saved, tmp_path):
@@ -172,6 +178,7 @@ def test_numbers_that_are_not_finite_come_back(tmp_path):
         ({"kept": [[], [1, 0], [0]]}, r"got heads \[1, 0\] kept in layer 1"),
         ({"kept": [[], 3, [0]]}, "got heads 3 kept in layer 1"),
         ({"kept": [[], [0, 1], [0, 1, 2, 3]]}, r"model.safetensors: got .*layer.1.* of shape .*; expected"),
+        ({"config": {"model_type": "bert"}}, "got model_type: 'bert' in config; expected pairs"),
         ({"sha256": "0"}, "model.safetensors: got another checksum than when it was saved"),
     ],
 )
@@ -200,8 +207,48 @@ def test_configurations_that_were_altered(saved, entries, message):
 
 
 def test_plain_loading_of_a_pruned_model_fails_rather_than_fill_in_random_heads(saved):
-    with pytest.raises(RuntimeError, match="size mismatch|ignore_mismatched_sizes"):
-        transformers.BertModel.from_pretrained(saved)
+    for kind in (transformers.AutoModel, transformers.AutoModelForSequenceClassification, transformers.BertModel):
+        for options in ({}, {"ignore_mismatched_sizes": True}):
+            with pytest.raises(Exception, match="heads are pruned: load the folder with .*load_pruned"):
+                kind.from_pretrained(saved, **options)
+
+
+@pytest.mark.parametrize("heads", [HEADS, [(0, 1), (1, 1), (2, 1)]])
+def test_a_pruned_model_saves_itself_as_trainers_do(heads, tmp_path):
+    """Beside what else a trainer keeps in its folder, again and again."""
+    folder = tmp_path / "run"
+    (folder / "checkpoint-1").mkdir(parents=True)
+    model = copy.deepcopy(prune_heads(tiny_model("Llama", "ForCausalLM", num_hidden_layers=3), heads))
+    for _ in range(2):
+        with torch.no_grad():
+            model.lm_head.weight += 0.1
+        model.save_pretrained(folder, state_dict=model.state_dict(), is_main_process=True)
+    assert (folder / "checkpoint-1").is_dir()
+    model.save_pretrained(folder / "none", is_main_process=False)
+    assert not (folder / "none").exists()
+    loaded = load_pruned(folder)
+    assert adapter_for(loaded).kept == adapter_for(model).kept
+    assert torch.equal(loaded.lm_head.weight, model.lm_head.weight)
+    with pytest.raises(ValueError, match="push_to_hub: got True; expected False"):
+        model.save_pretrained(folder, push_to_hub=True)
+    whole = restore_heads(model)
+    whole.save_pretrained(tmp_path / "whole")
+    assert (
+        transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "whole").num_parameters() == whole.num_parameters()
+    )
+
+
+def test_a_pruned_model_of_a_class_of_the_user_is_saved_as_transformers_does(tmp_path):
+    class Own(transformers.BertModel):
+        pass
+
+    prune_heads(Own(tiny_model("BERT").config), [(0, 1)]).save_pretrained(tmp_path)
+    assert (tmp_path / "model.safetensors").is_file() and not (tmp_path / "pruned_heads.json").exists()
+
+
+def test_a_tokenizer_beside_a_pruned_model_is_read_by_transformers(tmp_path):
+    folder = save_pruned(prune_heads(tiny_model("BERT"), HEADS), tmp_path / "model", tokenizer=tiny_tokenizer())
+    assert transformers.AutoTokenizer.from_pretrained(folder)("the cat")["input_ids"] == [4, 6]
 
 
 def test_wrong_ways_to_compute_attention(saved):

@@ -65,6 +65,42 @@ def test_slopes_of_the_loss_are_those_of_finite_differences(name):
         assert found[head] == pytest.approx(moved(goal, goal.loss, head, np.ones(12)), rel=2e-3, abs=1e-5)
 
 
+def begins(output, batch):
+    """The loss of the first token of an answer."""
+    return torch.nn.functional.cross_entropy(output.start_logits, batch["labels"], reduction="none")
+
+
+def test_a_loss_of_ones_own():
+    """Of a model that answers questions: where the answer begins."""
+    model, data = tiny_model("BERT", "ForQuestionAnswering"), labelled(classes=3)
+    goal = goal_for(model.double(), data, begins)
+    slopes = goal.slopes(np.ones(12))
+    for head in (0, 5, 11):
+        assert slopes.mean(0)[head] == pytest.approx(moved(goal, goal.loss, head, np.ones(12)), rel=2e-3, abs=1e-5)
+    np.testing.assert_allclose(score_heads(model, data, "evidence", goal=begins).values, -slopes.sum(0), rtol=1e-5)
+    methods = ("ablation", "theory", "deepest")
+    curves = pruning_curve(model, data, data, goal=begins, methods=methods, fractions=(0.5,), seeds=(0,))
+    assert curves.attrs["measure"] == "loss" and np.isfinite(curves.value.values).all()
+    with head_masks(model, removal_order(model, data, "deepest", count=6)):
+        expected = goal.loss(np.ones(12))
+    assert curves.value.sel(rule="deepest", removed=6).item() == pytest.approx(expected, rel=1e-6)
+    with pytest.raises(ValueError, match="keep: got points; expected None where the goal is a function"):
+        pruning_curve(model, data, data, goal=begins, keep="points", fractions=(0.5,))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda output, batch: begins(output, batch).sum(), r"goal: got a Tensor of shape \(\) from the function"),
+        (lambda output, batch: 1.0, "goal: got a float from the function; expected a function that returns a tensor"),
+        (lambda output, batch: begins(output, batch) / 0, "goal: got NaN or infinite losses from the function"),
+    ],
+)
+def test_functions_that_are_no_losses(function, message):
+    with pytest.raises(ValueError, match=message):
+        score_heads(tiny_model("BERT", "ForQuestionAnswering"), labelled(classes=3), "gradient", goal=function)
+
+
 def test_a_classifier_with_all_heads_cannot_say_better_what_it_says():
     model, data = GOALS["classifier"]()
     goal = goal_for(model, data)

@@ -31,6 +31,11 @@ _TOLERANCES = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 1e-2, to
 _FOR_THE_TASK = ("labels", "next_sentence_label", "sentence_order_label", "start_positions", "end_positions")
 
 
+def tolerance_of(dtype: torch.dtype) -> float:
+    """How far numbers of a precision may miss each other, relative to the largest."""
+    return _TOLERANCES.get(dtype, 1e-4)
+
+
 @dataclass(frozen=True, eq=False)
 class HeadContributions:
     """What each head adds to the residual stream at the readout.
@@ -173,7 +178,7 @@ class _Reader:
         scale = float(actual.abs().max())
         miss = float((found - actual).abs().max()) / (scale or 1.0)
         # Written so that NaN fails too.
-        if not miss <= _TOLERANCES.get(dtype, 1e-4):
+        if not miss <= tolerance_of(dtype):
             got = f"heads of layer {layer} that miss its output by {miss:.2g} of its largest entry"
             raise fail("model", got, "heads that add up to it; is the output projection altered or wrapped?")
         self.largest_miss = max(self.largest_miss, miss)

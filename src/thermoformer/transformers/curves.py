@@ -17,7 +17,7 @@ from .._validation import fail, nonnegative_integer, one_of, positive_integer, t
 from ..learning.scores import head_name
 from .data import Examples
 from .families import Head, adapter_for
-from .goals import goal_for
+from .goals import Loss, goal_for
 from .judge import judged, measured_speed
 from .masks import head_masks
 from .pretrained import read_json
@@ -48,7 +48,7 @@ COMPARED = (
 # Examples that a speed is measured with.
 TIMED = 256
 
-MEASURES = {"probe": "accuracy", "classifier": "accuracy", "language": "perplexity"}
+MEASURES = {"probe": "accuracy", "classifier": "accuracy", "language": "perplexity", "function": "loss"}
 
 
 def pruning_curve(
@@ -61,7 +61,7 @@ def pruning_curve(
     seeds: Sequence[int] = (0, 1, 2, 3, 4),
     examples: int = 1000,
     within_layers: bool = False,
-    goal: str = "auto",
+    goal: str | Loss = "auto",
     readout: str = "mean",
     penalties: Sequence[float | str] = (PENALTY,),
     speed: bool = False,
@@ -87,12 +87,14 @@ def pruning_curve(
         penalties: of the probe, as in `LinearProbe`; judged with each.
         speed: also measure the speed of pruned models, as `measured_speed` does.
         goal, readout, batch, device, progress: as in `score_heads`.
-        keep: folder for finished points; a second call goes on from them.
+        keep: folder for finished points; a second call goes on from them. Not where `goal` is a function, which no
+            file names.
 
     Returns:
         Dataset with `value` [rule, seed, removed] (a further axis `penalty` for a probe): accuracy between 0 and 1,
-        or perplexity; `order` [rule, seed, step] with the heads removed; `parameters` [removed] of a model from which
-        the first method's heads of the first seed are cut, and their `examples_per_second` [removed] if asked for.
+        perplexity, or the mean loss where `goal` is a function; `order` [rule, seed, step] with the heads removed;
+        `parameters` [removed] of a model from which the first method's heads of the first seed are cut, and their
+        `examples_per_second` [removed] if asked for.
     """
     import xarray
 
@@ -109,7 +111,10 @@ def pruning_curve(
     axis = [str(penalty) for penalty in penalties] if wanted == "probe" else [""]
     settings = [counts, len(test), within_layers, wanted, readout, axis, examples, batch]
     points = _Points(keep, [*settings, digest(model), digest_of(data), digest_of(test)] if keep else [])
-    options["goal"] = wanted
+    own = wanted == "function"
+    if own and keep is not None:
+        raise fail("keep", keep, "None where the goal is a function")
+    options["goal"] = goal if own else wanted
 
     def order_of(name: str, seed: int) -> list[Head]:
         """The heads that a rule removes, in order."""
@@ -126,6 +131,8 @@ def pruning_curve(
 
         def found() -> list[float]:
             with head_masks(model, removed):
+                if own:
+                    return [goal_for(model, test, **options).loss(np.ones(len(heads)))]
                 return judged(model, draw(data, examples, seed), test, penalties=penalties, **options).tolist()
 
         return points(name, seed, (), found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,7 +51,8 @@ class Examples:
     ) -> Examples:
         """Texts as the tokenizer of a model reads them, with its special tokens.
 
-        Where the tokenizer has no token for padding (GPT-2), examples are padded with its end of text, masked.
+        Where the tokenizer has no token for padding (GPT-2), examples are padded with its end of text, masked, or, if a
+        text ends with that, with the first token that ends none: classifiers read the last token that is no padding.
 
         Arguments:
             texts: one str per example.
@@ -71,9 +72,10 @@ class Examples:
         empty = [place for place, row in enumerate(inputs["input_ids"]) if not len(row)]
         if empty:
             raise fail(f"texts[{empty[0]}]", f"{texts[empty[0]][:40]!r}, which has no tokens", "at least one token")
+        padding = _padding(tokenizer, {int(row[-1]) for row in inputs["input_ids"]})
         if labels is None:
-            return cls(inputs, None, 0, "language", _padding(tokenizer))
-        return cls(inputs, *checked_labels(labels, len(texts), classes), "labelled", _padding(tokenizer))
+            return cls(inputs, None, 0, "language", padding)
+        return cls(inputs, *checked_labels(labels, len(texts), classes), "labelled", padding)
 
     @classmethod
     def from_tokens(cls, tokens: Any) -> Examples:
@@ -213,10 +215,10 @@ def _numpy(value: Any) -> np.ndarray:
     return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
 
 
-def _padding(tokenizer: Any) -> int:
-    """The token to pad with; it is masked, so that the end of text, or any token, will do."""
-    found = (number for number in (tokenizer.pad_token_id, tokenizer.eos_token_id) if number is not None)
-    return next(found, 0)
+def _padding(tokenizer: Any, ends: Set[int] = frozenset()) -> int:
+    """The token to pad with; it is masked, so that any token that ends no text will do."""
+    wanted = (number for number in (tokenizer.pad_token_id, tokenizer.eos_token_id) if number is not None)
+    return next(number for number in (*wanted, *range(len(ends) + 1)) if number not in ends)
 
 
 def _limit(tokenizer: Any) -> int | None:

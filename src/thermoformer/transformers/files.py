@@ -1,15 +1,20 @@
 """Pruned models on disk: safetensors weights, the configuration, and a small file that says which heads are left.
 
+Where every layer keeps equally many heads and the configuration of the family can say so, plain `from_pretrained` loads
+the folder too. Otherwise plain loading fails with a sentence that names `load_pruned`: the configuration holds that
+sentence where the number of heads would be.
+
 A folder is written aside and then moved into place, so that it is whole or not there at all. Nothing in a folder is
 run: the class of a model is one that transformers exports for a known family.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -25,19 +30,26 @@ from transformers.initialization import no_init_weights
 
 from .._files import MissingFileError
 from .._validation import fail
-from .families import FAMILIES, Family, Head, adapter_for, checked_heads, family_of
+from .families import VERIFIED, Adapter, Family, Head, adapter_for, checked_heads, family_named
 from .pretrained import CONFIG_FILE, WEIGHTS_FILE, config_from, read_json
 from .surgery import prune_heads, refuse_unfit, restore_heads
 
 FORMAT = "thermoformer pruned heads 1"
 MASKED = "thermoformer masked heads 1"
-RECORD_FILE, MASKED_FILE = "pruned_heads.json", "masked_heads.json"
+RECORD_FILE, MASKED_FILE, README_FILE = "pruned_heads.json", "masked_heads.json", "README.md"
 # The file and the format that tell a folder of ours.
 PRUNED_MARK, MASKED_MARK = (RECORD_FILE, FORMAT), (MASKED_FILE, MASKED)
+# In the configuration in place of a number of heads that it has no room for. Errors of transformers show it.
+ONLY_OURS = "heads are pruned: load the folder with thermoformer.transformers.load_pruned"
 
 
 def save_pruned(model: Any, folder: str | Path, *, tokenizer: Any = None) -> Path:
     """Writes a pruned model to a folder and returns its path.
+
+    `load_pruned` reads the folder. Plain `from_pretrained` of transformers reads it too if every layer keeps equally
+    many heads and the configuration of the family can say so (Llama and its kin, ViT). Otherwise plain loading fails
+    with a sentence that names `load_pruned`. README.md in the folder has the lines that load the model.
+    `save_pretrained` of a pruned model writes the same files.
 
     Arguments:
         model: of a class of transformers itself, pruned or not.
@@ -53,39 +65,35 @@ def save_pruned(model: Any, folder: str | Path, *, tokenizer: Any = None) -> Pat
         ...     adapter_for(load_pruned(save_pruned(pruned, folder + "/model"))).kept
         ((0, 2, 3), (0, 1, 2, 3))
     """
-    adapter = adapter_for(model)
-    refuse_unfit(adapter)
-    name = type(model).__name__
-    if _exported(adapter.parts, name) is not type(model):
-        raise fail("model", f"a {name} of {type(model).__module__}", "a class of transformers itself")
-    options = {"add_pooling_layer": False} if getattr(model, "pooler", True) is None else {}
-    tensors = _own_tensors(model)
-    with torch.device("meta"):
-        described = _own_tensors(_blank(type(model), model.config, options))
-    if odd := set(tensors) ^ set(described):
-        got = f"a {name} with other weights than its configuration says ({_some(odd)})"
-        raise fail("model", got, "one as its configuration describes it")
-    record = {
-        "format": FORMAT,
-        "class": name,
-        "family": adapter.family,
-        "options": options,
-        "heads": list(adapter.heads),
-        "kept": [list(kept) for kept in adapter.kept],
-        "transformers": transformers.__version__,
-    }
-
     with _new_folder(Path(folder), PRUNED_MARK, tokenizer) as part:
-        model.config.save_pretrained(part)
-        # As transformers does: a loaded model has the precision of the saved one.
-        _edit_json(part / CONFIG_FILE, architectures=[name], dtype=str(model.dtype).removeprefix("torch."))
-        if model.can_generate():
-            model.generation_config.save_pretrained(part)
-        contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-        save_file(contiguous, part / WEIGHTS_FILE, metadata={"format": "pt"})
-        record["sha256"] = _checksum(part / WEIGHTS_FILE)
-        (part / RECORD_FILE).write_text(json.dumps(record, indent=1) + "\n")
+        _write(model, part, Path(folder).name)
     return Path(folder)
+
+
+def save_in_place(
+    model: Any,
+    save_directory: str | Path,
+    is_main_process: bool = True,
+    state_dict: Mapping[str, torch.Tensor] | None = None,
+    push_to_hub: bool = False,
+    **options: Any,
+) -> None:
+    """What `save_pretrained` of a pruned model does: the files of `save_pruned`, beside others in the folder.
+
+    A class of the user's own is saved as transformers does: only that class can load it.
+
+    Arguments:
+        is_main_process, state_dict: as of `save_pretrained`; its other options do not concern the files written here.
+    """
+    if _exported(adapter_for(model).parts, type(model).__name__) is not type(model):
+        given = {"is_main_process": is_main_process, "state_dict": state_dict, "push_to_hub": push_to_hub}
+        return type(model).save_pretrained(model, save_directory, **given, **options)
+    if push_to_hub:
+        raise fail("push_to_hub", push_to_hub, "False: save the pruned model first, then upload its folder")
+    if is_main_process:
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(model, folder, folder.name, state_dict)
 
 
 def load_pruned(folder: str | Path, *, device: Any = None, attention: str | None = None) -> Any:
@@ -102,12 +110,11 @@ def load_pruned(folder: str | Path, *, device: Any = None, attention: str | None
     """
     folder = Path(folder)
     record = _read_record(folder)
-    family = FAMILIES.get(record["family"])
-    model_class = None if family is None else _exported(family, record["class"])
+    model_class = _exported(family_named(record["family"]), record["class"])
     if model_class is None:
         got = f"a {record['class']!r} of the family {record['family']!r}"
         raise fail(RECORD_FILE, got, "a class of transformers of a known family")
-    model = _built(model_class, _read_config(folder, model_class), record)
+    model = _built(model_class, _read_config(folder, model_class, record), record)
     if attention is not None:
         try:
             model.set_attn_implementation(attention)
@@ -155,16 +162,147 @@ def export_masked(model: Any, heads: Sequence[Head], folder: str | Path, *, toke
     with _new_folder(Path(folder), MASKED_MARK, tokenizer) as part:
         full.save_pretrained(part)
         _edit_json(part / CONFIG_FILE)
-        record = {"format": MASKED, "heads": sorted({*silent, *removed})}
+        record = {"format": MASKED, "class": type(full).__name__, "heads": sorted({*silent, *removed})}
         (part / MASKED_FILE).write_text(json.dumps(record, indent=1) + "\n")
+        _write_readme(part, Path(folder).name, f"{type(full).__name__} with {len(record['heads'])} silent heads")
     return Path(folder)
+
+
+def loading_lines(folder: str | Path, name: str | None = None) -> str:
+    """The two lines of Python that load the model of a folder that `save_pruned` or `export_masked` wrote.
+
+    Arguments:
+        name: of the folder in these lines; default: the folder.
+    """
+    folder = Path(folder)
+    if (folder / RECORD_FILE).is_file():
+        record = _read_record(folder)
+        # Plain loading would give a body without pooling layer a random one.
+        plain = not record["options"] and ONLY_OURS not in (written for written, _ in record["config"].values())
+    else:
+        record, plain = read_json(folder / MASKED_FILE), True
+    where = json.dumps(name or str(folder))
+    if plain:
+        return f"from transformers import {record['class']}\nmodel = {record['class']}.from_pretrained({where})"
+    return f"from thermoformer.transformers import load_pruned\nmodel = load_pruned({where})"
+
+
+def _write(model: Any, folder: Path, name: str, state: Mapping[str, torch.Tensor] | None = None) -> None:
+    """Writes the files of a pruned model into a folder that is there; `name` is what the folder will be called."""
+    adapter = adapter_for(model)
+    refuse_unfit(adapter)
+    kind = type(model).__name__
+    if _exported(adapter.parts, kind) is not type(model):
+        raise fail("model", f"a {kind} of {type(model).__module__}", "a class of transformers itself")
+    options = {"add_pooling_layer": False} if getattr(model, "pooler", True) is None else {}
+    tensors = _own_tensors(model)
+    with torch.device("meta"):
+        described = _own_tensors(_blank(type(model), model.config, options))
+    if odd := set(tensors) ^ set(described):
+        got = f"a {kind} with other weights than its configuration says ({_some(odd)})"
+        raise fail("model", got, "one as its configuration describes it")
+    if state is not None:
+        tensors = {key: state[key] for key in tensors}
+    changes = _config_changes(adapter, options)
+    record = {
+        "format": FORMAT,
+        "class": kind,
+        "family": adapter.family,
+        "options": options,
+        "heads": list(adapter.heads),
+        "kept": [list(kept) for kept in adapter.kept],
+        "config": changes,
+        "transformers": transformers.__version__,
+    }
+    model.config.save_pretrained(folder)
+    # As transformers does: a loaded model has the precision of the saved one.
+    entries = {"architectures": [kind], "dtype": _precision(model)}
+    _edit_json(folder / CONFIG_FILE, **entries | {entry: written for entry, (written, _) in changes.items()})
+    if model.can_generate():
+        model.generation_config.save_pretrained(folder)
+    contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+    save_file(contiguous, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    record["sha256"] = _checksum(folder / WEIGHTS_FILE)
+    (folder / RECORD_FILE).write_text(json.dumps(record, indent=1) + "\n")
+    left = f"{len(adapter.all_heads())} of {sum(adapter.heads)} attention heads"
+    _write_readme(folder, name, f"{kind} with {left}")
+
+
+def _write_readme(folder: Path, name: str, title: str) -> None:
+    lines = ["# " + title, "Written by thermoformer. This loads the model:"]
+    code = f"```python\n{loading_lines(folder, name)}\n```"
+    (folder / README_FILE).write_text("\n\n".join([*lines, code]) + "\n")
+
+
+def _config_changes(adapter: Adapter, options: dict[str, Any]) -> dict[str, list[Any]]:
+    """Entries of the configuration that are written otherwise than the model has them: [as written, as it was].
+
+    Where a configuration of the family gives a model of the same shape, they are its numbers of heads. Else they make
+    plain loading fail.
+    """
+    if adapter.kept == tuple(tuple(range(count)) for count in adapter.heads):
+        return {}
+    config, counts = adapter.model.config, {len(kept) for kept in adapter.kept}
+    if len(counts) == 1 and (count := counts.pop()) and not options:
+        numbers = {
+            "num_attention_heads": count * adapter.queries_per_head(0),
+            "num_key_value_heads": count,
+            "head_dim": adapter.head_size(0),
+        }
+        if not hasattr(config, "num_key_value_heads"):
+            del numbers["num_key_value_heads"]
+        changed = copy.deepcopy(config)
+        for name, number in numbers.items():
+            setattr(changed, name, number)
+        if _gives(changed, adapter, options):
+            return {
+                config.attribute_map.get(name, name): [number, getattr(config, name, None)]
+                for name, number in numbers.items()
+            }
+    # `AutoModel` stops at an unknown type, and classes of models at a text in place of a number, or at an unknown
+    # precision where each part of the model has a configuration of its own.
+    refused = {"model_type": [ONLY_OURS, config.model_type]}
+    number = config.attribute_map.get("num_attention_heads", "num_attention_heads")
+    if hasattr(config, number):
+        return refused | {number: [ONLY_OURS, getattr(config, number)]}
+    return refused | {"dtype": [ONLY_OURS, _precision(adapter.model)]}
+
+
+def _gives(config: Any, adapter: Adapter, options: dict[str, Any]) -> bool:
+    """Whether a configuration makes a model of the same shape, with the same numbers in all its parts."""
+    try:
+        config.validate()
+        with torch.device("meta"):
+            other = _blank(type(adapter.model), config, options)
+    except Exception:  # checks of transformers raise errors of many kinds
+        return False
+    return _measures(other) == _measures(adapter.model)
+
+
+def _precision(model: Any) -> str:
+    return str(model.dtype).removeprefix("torch.")
+
+
+def _measures(model: Any) -> tuple[Any, Any]:
+    """Shapes of all tensors of a model, and the numbers that its modules were made with."""
+    tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+    numbers = (
+        (part, name, value)
+        for part, module in model.named_modules()
+        for name, value in vars(module).items()
+        if type(value) in (int, float)
+    )
+    return {name: tensor.shape for name, tensor in tensors.items()}, set(numbers)
 
 
 def _exported(family: Family, name: str) -> Any:
     """The model class of a name that transformers exports for a family; None where there is none."""
-    module = import_module(family.module)
-    found = getattr(module, name) if name in module.__all__ else None
-    if not (isinstance(found, type) and issubclass(found, PreTrainedModel) and family_of(found) is family):
+    try:
+        module = import_module(family.module)
+    except ImportError:
+        return None
+    found = getattr(module, name) if name in getattr(module, "__all__", ()) else None
+    if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
         return None
     # The abstract class that the others inherit from is no model.
     return None if name.endswith("PreTrainedModel") else found
@@ -183,6 +321,8 @@ def _blank(model_class: Any, config: Any, options: dict[str, Any]) -> Any:
     with no_init_weights(), torch.random.fork_rng(devices=[]):
         model = model_class(config, **options)
     model.tie_weights()
+    # Without weights there is nothing to check; the model that was saved was checked.
+    setattr(model.base_model, VERIFIED, True)
     return model
 
 
@@ -193,17 +333,28 @@ def _read_record(folder: Path) -> dict[str, Any]:
     record = read_json(folder / RECORD_FILE)
     if record.get("format") != FORMAT:
         raise fail(RECORD_FILE, f"format {record.get('format')!r}", repr(FORMAT))
-    kinds = {"class": str, "family": str, "options": dict, "heads": list, "kept": list, "sha256": str}
+    # Records of earlier versions have no entry "config".
+    record = {"config": {}} | record
+    kinds = {"class": str, "family": str, "options": dict, "heads": list, "kept": list, "config": dict, "sha256": str}
     for name, kind in kinds.items():
         if not isinstance(record.get(name), kind):
             raise fail(RECORD_FILE, f"{name} = {record.get(name)!r}", f"a {kind.__name__}")
+    for name, change in record["config"].items():
+        if not isinstance(change, list) or len(change) != 2:
+            raise fail(RECORD_FILE, f"{name}: {change!r} in config", "pairs: as written, as it was")
     if record["options"] not in ({}, {"add_pooling_layer": False}):
         raise fail(RECORD_FILE, f"options {record['options']}", "none, or no pooling layer")
     return record
 
 
-def _read_config(folder: Path, model_class: Any) -> Any:
+def _read_config(folder: Path, model_class: Any, record: dict[str, Any]) -> Any:
+    """The configuration of the model before any head was removed."""
     entries = read_json(folder / CONFIG_FILE)
+    for name, (written, original) in record["config"].items():
+        if entries.get(name) == written:
+            entries[name] = original
+            if original is None:
+                del entries[name]
     if entries.get("model_type") != model_class.config_class.model_type:
         expected = f"{model_class.config_class.model_type!r}, that of {model_class.__name__}"
         raise fail(CONFIG_FILE, f"model_type {entries.get('model_type')!r}", expected)

@@ -30,6 +30,8 @@ from .readout_evidence import ReadoutEvidence, class_targets, readout_evidence
 _FISHER_DRAWS = 4
 
 Inputs = dict[str, torch.Tensor]
+# Of the output of a model and a batch, the loss of each example.
+Loss = Callable[[Any, Inputs], torch.Tensor]
 
 
 class Expansion(NamedTuple):
@@ -314,21 +316,80 @@ class LanguageGoal(Goal):
         return Expansion(slope, bend)
 
 
+class FunctionGoal(Goal):
+    """A loss of the user's own, to be as small as possible; its negative sum is taken for the log evidence.
+
+    Arguments:
+        function: (output of the model, batch) → loss of each example, a tensor [example]. The batch has what the model
+            read, and "labels" [example] where the examples have them.
+    """
+
+    name = "function"
+
+    def __init__(self, model: Any, examples: Examples, function: Loss, **options: Any) -> None:
+        super().__init__(model, examples, **options)
+        self.function = function
+
+    def loss(self, mask: np.ndarray) -> float:  # noqa: D102
+        return -self.log_evidence(mask) / len(self.examples)
+
+    def log_evidence(self, mask: np.ndarray) -> float:  # noqa: D102
+        total = 0.0
+        with self._passes(mask) as batches:
+            for places, inputs, _ in batches:
+                total -= float(self._losses(places, inputs).double().sum())
+        return total
+
+    def slopes(self, mask: np.ndarray) -> np.ndarray:  # noqa: D102
+        return self._slopes(mask, lambda places, inputs: self._losses(places, inputs).sum())
+
+    def expansion(self, mask: np.ndarray) -> Expansion:
+        """The slope; nothing is known of the curvature."""
+        return Expansion(-self.slopes(mask).sum(0), np.zeros((len(self.heads), len(self.heads))))
+
+    def _losses(self, places: np.ndarray, inputs: Inputs) -> torch.Tensor:
+        output, batch = run(self.model, inputs), dict(inputs)
+        if self.examples.labels is not None:
+            batch["labels"] = torch.from_numpy(self.examples.labels[places]).to(next(iter(inputs.values())).device)
+        found = self.function(output, batch)
+        if not isinstance(found, torch.Tensor) or found.shape != (len(places),):
+            shape = f" of shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else ""
+            expected = f"a function that returns a tensor [example] of {len(places)} losses"
+            raise fail("goal", f"a {type(found).__name__}{shape} from the function", expected)
+        if not bool(torch.isfinite(found).all()):
+            raise fail("goal", "NaN or infinite losses from the function", "finite numbers")
+        return found
+
+
 _KINDS: dict[str, type[Goal]] = {kind.name: kind for kind in (ProbeGoal, ClassifierGoal, LanguageGoal)}
 
 
-def goal_for(model: Any, examples: Examples, goal: str = "auto", **options: Any) -> Goal:
+def goal_for(model: Any, examples: Examples, goal: str | Loss = "auto", **options: Any) -> Goal:
     """The goal that fits a model and examples.
 
     Arguments:
         goal: "probe" (a linear probe on the features), "classifier" (the model's own head), "language" (the next
             token), or "auto": language for examples without labels, classifier where the model has a head for as many
-            classes, probe otherwise.
+            classes, probe otherwise. Or a loss of your own, a function (output of the model, batch) → loss of each
+            example, a tensor [example]; the batch has what the model read, and "labels" where the examples have them.
         options: as of `Goal`.
+
+    Example:
+        >>> from transformers import BertConfig, BertForQuestionAnswering
+        >>> sizes = dict(hidden_size=8, num_hidden_layers=2, num_attention_heads=4, intermediate_size=8, vocab_size=9)
+        >>> model = BertForQuestionAnswering(BertConfig(**sizes))
+        >>> texts = {"input_ids": (np.array([1, 2, 3]), np.array([4, 5, 6]))}
+        >>> begins = Examples(texts, np.array([0, 2]), 3, "labelled")
+        >>> def loss(output, batch):
+        ...     return cross_entropy(output.start_logits, batch["labels"], reduction="none")
+        >>> goal_for(model, begins, loss).slopes(np.ones(8)).shape
+        (2, 8)
     """
-    one_of("goal", goal, ("auto", *_KINDS))
     if len(examples) == 0:
         raise fail("data", "no examples", "at least one")
+    if not isinstance(goal, str) and callable(goal):
+        return FunctionGoal(model, examples, goal, **options)
+    one_of("goal", goal, ("auto", *_KINDS))
     if goal == "auto":
         own = type(model).__name__.endswith(("ForSequenceClassification", "ForImageClassification"))
         goal = "language" if examples.kind == "language" else "classifier" if own else "probe"

@@ -20,7 +20,7 @@ from ..learning.scores import HeadScores
 from .contributions import POSITIONS, head_contributions
 from .data import Examples
 from .families import Head, adapter_for, checked_heads
-from .goals import Expansion, Goal, goal_for
+from .goals import Expansion, Goal, Loss, goal_for
 from .masks import head_masks
 from .passes import reading
 from .readout_evidence import class_targets, standardised
@@ -44,7 +44,7 @@ def score_heads(
     method: str = "evidence",
     *,
     removed: Sequence[Head] = (),
-    goal: str = "auto",
+    goal: str | Loss = "auto",
     readout: str = "mean",
     seed: int = 0,
     batch: int = 64,
@@ -72,7 +72,7 @@ def score_heads(
     Arguments:
         data: labelled examples, or sequences of tokens for a language model.
         removed: heads that are switched off already; they get no score.
-        goal: what the model is for: "probe", "classifier", "language" or "auto", as in `goal_for`.
+        goal: what the model is for: "probe", "classifier", "language", "auto" or a loss, as in `goal_for`.
         readout: of tokens, "mean", "first" or "last", for a probe, and for the theory of a probe.
         seed: of the random scores, and of what other methods draw.
         batch: examples at once.
@@ -105,7 +105,7 @@ def removal_order(
     count: int | None = None,
     every: int | None = None,
     within_layers: bool = False,
-    goal: str = "auto",
+    goal: str | Loss = "auto",
     readout: str = "mean",
     seed: int = 0,
     batch: int = 64,
@@ -183,7 +183,7 @@ class Scoring:
 
     model: Any
     data: Examples
-    wanted: str
+    wanted: str | Loss
     options: dict[str, Any]
     mask: np.ndarray
     report: Any
@@ -281,7 +281,8 @@ def _contributions_and_targets(scoring: Scoring) -> tuple[np.ndarray, np.ndarray
     generator = np.random.default_rng(options["seed"])
     language, count = goal == "language", 0
     # A classifier's own head reads one token.
-    readout = {"probe": options["readout"], "classifier": adapter_for(model).parts.read, "language": "positions"}[goal]
+    readouts = {"classifier": adapter_for(model).parts.read, "language": "positions"}
+    readout = readouts.get(goal) or options["readout"]
     if language:
         count = max(1, min(int(data.lengths.min()) - 1, -(-THEORY_EXAMPLES // len(data))))
     elif len(data) > THEORY_EXAMPLES:

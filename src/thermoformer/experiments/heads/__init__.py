@@ -30,7 +30,7 @@ from ...transformers import (
 )
 from ...transformers.curves import AGAIN, COMPARED, MEASURES, TIMED, draw
 from ...transformers.families import Head
-from ...transformers.files import MASKED_MARK, PRUNED_MARK, refuse_foreign_folder
+from ...transformers.files import MASKED_MARK, PRUNED_MARK, loading_lines, refuse_foreign_folder
 from ...transformers.judge import judged
 from .. import store
 from ..base import write_report
@@ -72,6 +72,7 @@ def run_heads(
     file: str | Path | None = None,
     prune: float = 0.5,
     method: str = "evidence",
+    uniform: bool = False,
     compare: bool = False,
     methods: Sequence[str] = COMPARED,
     seeds: int = 5,
@@ -99,6 +100,7 @@ def run_heads(
         file: plain text, for the task "text".
         prune: the share of the heads to remove, between 0 and 1.
         method: as in `score_heads`; evidence is scored again as heads go.
+        uniform: remove equally many heads from every layer, as `within_layers` of `removal_order` does.
         compare: draw pruning curves of `methods` over several draws of the data too. Finished points are kept in
             `points/`, and a second call goes on from them.
         methods: what is compared, as in `pruning_curve`.
@@ -136,7 +138,9 @@ def run_heads(
     examples = examples or (SEQUENCES if read.language else TEXTS)
     some = draw(train, examples, seed)
     heads = adapter_for(whole).all_heads()
-    count = round(share * len(heads))
+    # Of every layer equally many, or of all layers together.
+    parts = adapter_for(whole).layers if uniform else 1
+    count = parts * round(share * len(heads) / parts)
     if not 0 < count < len(heads):
         raise fail("prune", prune, f"a share that removes some of the {len(heads)} heads and leaves one")
     given = {"readout": readout, "batch": batch, "device": device}
@@ -145,7 +149,10 @@ def run_heads(
     report(0, 1, f"scores by {method}")
     options = {"goal": wanted, "seed": seed, "progress": report, **given}
     scores, again = score_heads(whole, some, method, **options), method in AGAIN
-    removed = removal_order(whole, some, method, count=count, **options) if again else scores.ascending()[:count]
+    removed = scores.ascending()[:count]
+    if again or uniform:
+        every = None if again else 0
+        removed = removal_order(whole, some, method, count=count, every=every, within_layers=uniform, **options)
     smaller = prune_heads(whole, removed)
     models = {"before": whole, "after": smaller}
     record: dict[str, Any] = {
@@ -157,6 +164,7 @@ def run_heads(
         "measure": MEASURES[wanted],
         "method": method,
         "scored_again": again,
+        "uniform": uniform,
         "heads": len(heads),
         "removed": [head_name(head) for head in removed],
         "examples": len(some),
@@ -184,6 +192,7 @@ def run_heads(
         save_pruned(smaller, out / "pruned", tokenizer=tokenizer)
         if masked:
             export_masked(whole, removed, out / "masked", tokenizer=tokenizer)
+    record["load"] = loading_lines(out / "pruned")
     record["page"] = str(out / "heads.html")
     # The page is there before a comparison, which may take long and be interrupted.
     write_page(record, scores, removed, None, out)
@@ -196,6 +205,7 @@ def run_heads(
             fractions=fractions_of(share, len(heads)),
             seeds=range(seed, seed + seeds),
             examples=examples,
+            within_layers=uniform,
             goal=wanted,
             speed=True,
             keep=out / "points",

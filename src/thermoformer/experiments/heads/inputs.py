@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -195,8 +196,11 @@ def is_classifier(name: str) -> bool:
 def _configuration(source: str) -> Any:
     entries = read_config(source)
     kind = entries.get("model_type")
-    if kind not in [family.model_type for family in FAMILIES.values()]:
-        raise fail("model", f"one of type {kind!r}", f"one of the families {', '.join(known_families())}")
+    texts = (*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
+    known = [*(family.model_type for family in FAMILIES.values()), *texts]
+    if not isinstance(kind, str) or kind not in known or entries.get("is_encoder_decoder", False):
+        expected = f"one of the families {', '.join(known_families())}, without cross-attention"
+        raise fail("model", f"one of type {kind!r}", expected)
     entries = {name: value for name, value in entries.items() if name not in _OUTPUTS}
     config = config_from(entries, transformers.CONFIG_MAPPING[kind])
     config.name_or_path = source
@@ -224,6 +228,12 @@ def _pretrained(source: str, config: Any, language: bool) -> Any:
     kind = getattr(transformers, classes[config.model_type])
     options = {"config": config, "dtype": torch.float32, "output_loading_info": True}
     weights = read_weights(source)
+    if classes is modeling_auto.MODEL_MAPPING_NAMES:
+        # Within a model with a task, the body may have another name than the body calls itself.
+        module = import_module(kind.__module__)
+        prefixes = {getattr(getattr(module, str(name), kind), "base_model_prefix", "") for name in names}
+        for prefix in prefixes:
+            weights = {name.removeprefix(f"{prefix}."): weight for name, weight in weights.items()}
     try:
         model, found = kind.from_pretrained(None, state_dict=dict(weights), **options)
         if found["missing_keys"] and all(name.startswith("pooler.") for name in found["missing_keys"]):
