@@ -253,7 +253,7 @@ def controls(choice: DynamicsChoice) -> Any:
         {
             "features": menu(FEATURES, choice.features, "features"),
             "table": mo.ui.text_area(choice.table or EXAMPLE_TABLE, label="signs", rows=5, debounce=600),
-            "file": upload("signs from a file (csv, npz)"),
+            "file": upload("file of signs"),
             "feature_count": slider("number of features M", range(1, MOST_FEATURES + 1), choice.feature_count),
             "bits": slider("semantic bits per feature", range(1, MOST_COLUMNS + 1), choice.bits),
             "feature_seed": seed(choice.feature_seed),
@@ -261,11 +261,13 @@ def controls(choice: DynamicsChoice) -> Any:
             "epsilon": slider("ε, weight of positions", epsilons, choice.epsilon),
             "context": menu(contexts, choice.context, "context L, in tokens"),
             "role": menu(ROLES, choice.role, "overlap"),
-            # Boxes: features have three components mostly, and tables of several heads many.
+            # Boxes: features have three components mostly, and tables of several heads many. Labels break at spaces.
             "component": mo.ui.number(1, most, 1, value=choice.component, label="component"),
-            "against": mo.ui.number(0, most, 1, value=choice.against, label="against (0: next step)"),
+            "against": mo.ui.number(
+                0, most, 1, value=choice.against, label="against\u00a0(0:\u00a0a\u00a0step\u00a0later)"
+            ),
             "band": menu(WIDTHS, choice.band, "fluctuations at"),
-            "start": seed(choice.start, "start, a seed"),
+            "start": seed(choice.start, "seed\u00a0of\u00a0the\u00a0start"),
             "refine": mo.ui.switch(value=True, label="refine the diagram"),
             "longer": mo.ui.switch(value=False, label="look longer at the regime"),
         }

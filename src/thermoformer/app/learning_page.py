@@ -208,14 +208,14 @@ def controls(choice: LearningChoice) -> Any:
     return mo.ui.dictionary(
         {
             "width": slider("width N of the network", widths, choice.width),
-            "temperature": slider("temperature τ: noise of labels", temperatures, choice.temperature),
-            "perpendicular_noise": slider("noise across σ⊥, off the states", noise, choice.perpendicular_noise),
-            "parallel_noise": slider("noise along σ∥, between states", noise, choice.parallel_noise),
-            "stay_probability": slider("how often the state stays (+1)", fiftieths, choice.stay_probability),
+            "temperature": slider("temperature τ, noise of labels", temperatures, choice.temperature),
+            "perpendicular_noise": slider("noise across the states, σ⊥", noise, choice.perpendicular_noise),
+            "parallel_noise": slider("noise along the states, σ∥", noise, choice.parallel_noise),
+            "stay_probability": slider("stay probability, class +1", fiftieths, choice.stay_probability),
             "train": menu(sizes, choice.train, "training examples"),
             "layers": mo.ui.array([mo.ui.array([menu(words, kind) for kind in layer]) for layer in kinds]),
             "seed": seed(choice.seed),
-            "file": upload("a file (npz, csv)"),
+            "file": upload("a file"),
         }
     )
 

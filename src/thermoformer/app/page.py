@@ -145,8 +145,12 @@ def compiling() -> mo.Html:
 
 def applies(element: Any, does: bool = True) -> mo.Html:
     """A control that is pale and cannot be moved where it does not apply."""
-    off = "" if does else ' class="tf-off" inert="true" aria-disabled="true"'
-    return mo.Html(f"<div{off}>{mo.as_html(element).text}</div>")
+    text = mo.as_html(element).text
+    if does:
+        return mo.Html(f"<div>{text}</div>")
+    # Elements are made once, so that they keep their values: their tags say whether they are disabled.
+    off = text.replace("data-disabled='false'", "data-disabled='true'")
+    return mo.Html(f'<div class="tf-off">{off}</div>')
 
 
 def unseen(element: Any) -> mo.Html:

@@ -364,36 +364,35 @@ class Display:
     def _name_ends(self, ax: Axes, entries: list[Any]) -> list[Any]:
         """Names in the colours of their marks, each as near the end of its mark as the other names allow.
 
-        Returns the entries of what ends too far from the right.
+        Returns the legend's entries of what ends far from the right.
         """
-        across = ax.get_yaxis_transform()
-        up = ax.transData + ax.transAxes.inverted()
-        marks = [mark for mark in self.marks if mark.label]
-        ends = [_right_end(mark) for mark in marks]
-        far = [
-            not isinstance(mark, Level) and up.transform(end)[0] < 0.7 for mark, end in zip(marks, ends, strict=True)
-        ]
-        named = [pair for pair, left in zip(zip(marks, ends, strict=True), far, strict=True) if not left]
-        heights = np.array([up.transform((ax.get_xlim()[1], y))[1] for _, (_, y) in named])
+        across, shares = ax.get_yaxis_transform(), ax.transData + ax.transAxes.inverted()
+        named: list[tuple[Any, tuple[float, float], float]] = []
+        left = []
+        for mark, entry in zip((mark for mark in self.marks if mark.label), entries, strict=True):
+            end = _right_end(mark)
+            reach, height = shares.transform(end)
+            if isinstance(mark, Level) or reach > 0.7:
+                named.append((mark, end, height))
+            else:
+                left.append(entry)
         # A line of text as a share of the axes, which labels and titles will make a little smaller.
-        step = 1.5 * _NAME_SIZE / (72 * ax.get_position().height * ax.figure.get_size_inches()[1])
-        for (mark, (x, y)), height in zip(named, _apart(heights, step), strict=True):
-            colour = tuple(0.75 * part for part in to_rgb(mark.colour))
+        step = 1.5 * _NAME_SIZE / 72 * ax.figure.dpi / ax.bbox.height
+        places = _apart(np.array([height for *_, height in named]), step)
+        for (mark, end, _), place in zip(named, places, strict=True):
             line = {"arrowstyle": "-", "color": mark.colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3}
-            line["relpos"] = (0.0, 0.5)  # from the left of the name
-            start: Any = ax.transData if isinstance(mark, Curve) else across
             ax.annotate(
                 mark.label,
-                (x, y),
-                (1.04, up.inverted().transform((1, height))[1]),
-                xycoords=start,
+                end,
+                (1.04, shares.inverted().transform((1, place))[1]),
+                xycoords=across if isinstance(mark, Level) else ax.transData,
                 textcoords=across,
                 va="center",
-                color=colour,
+                color=tuple(0.75 * part for part in to_rgb(mark.colour)),
                 fontsize=_NAME_SIZE,
-                arrowprops=line,
+                arrowprops=line | {"relpos": (0.0, 0.5)},
             )
-        return [entry for entry, left in zip(entries, far, strict=True) if left]
+        return left
 
     def _legend(self, ax: Axes, entries: list[Any]) -> None:
         look: dict[str, Any] = {"columnspacing": 1.2, "handlelength": 1.6, "ncols": self.columns}

@@ -86,7 +86,7 @@ def _bar(ax: Axes, image: AxesImage, shades: np.ndarray, table: np.ndarray) -> N
     ranks, places = np.unique(shades[there], return_index=True)
     chosen = np.unique(np.linspace(0, len(ranks) - 1, _MOST_TICKS).round().astype(int))
     bar = ax.figure.colorbar(image, ax=ax, pad=0.02, fraction=0.04, label="score, by rank")
-    bar.set_ticks(ranks[chosen], labels=[_short(float(score)) for score in table[there][places[chosen]]])
+    bar.set_ticks(ranks[chosen].tolist(), labels=[_short(float(score)) for score in table[there][places[chosen]]])
     bar.ax.set_ylim(ranks[0], max(ranks[-1], ranks[0] + 1))
     bar.outline.set_visible(False)  # type: ignore[operator]
 
