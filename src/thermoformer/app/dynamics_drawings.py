@@ -13,7 +13,7 @@ from ..figures.display import Axis, Band, Curve, Display, Level, Mark, Text
 from ..figures.orbits import overlap_name, plane_display, series_display, spectrum_display
 from ..figures.style import PALETTE, short_number
 from .drawings import drawing
-from .dynamics_view import SHOWN_STEPS, TRANSIENT, DynamicsChoice, DynamicsPicture
+from .dynamics_view import ROLES, SHOWN_STEPS, TRANSIENT, DynamicsChoice, DynamicsPicture
 
 # Points of the phase plane that are drawn.
 DRAWN_POINTS = 2000
@@ -127,8 +127,7 @@ def axis_name(feature: int, role: str) -> str:
         >>> axis_name(0, "o")
         'output overlap $m_{o,1}$'
     """
-    words = {"o": "output", "v": "value", "q": "query", "k": "key"}
-    return f"{words[role]} overlap {overlap_name(feature, role)}"
+    return f"{ROLES[role]} overlap {overlap_name(feature, role)}"
 
 
 def _around(values: np.ndarray) -> tuple[float, float]:

@@ -20,6 +20,7 @@ from .dynamics_view import (
     MOST_COLUMNS,
     MOST_FEATURES,
     MOST_HEADS,
+    ROLES,
     DynamicsChoice,
     DynamicsPicture,
     compiles,
@@ -33,7 +34,6 @@ from .view import View, menu, seed, upload
 from .work import dynamics_lock
 
 FEATURES = {"the paper's": "paper", "random": "random", "my own table": "table"}
-ROLES = {"m_o, output": "o", "m_v, value": "v", "m_q, query": "q", "m_k, key": "k"}
 WIDTHS = {"none": 0} | {f"{bits:,} bits".replace(",", " "): bits for bits in BANDS[1:]}
 # Seconds after the last move of a slider in which the diagram waits, so that sliders answer at once.
 PAUSE = 0.8
@@ -260,7 +260,7 @@ def controls(choice: DynamicsChoice) -> Any:
             "gamma": slider("γ, inverse temperature of attention", gammas, choice.gamma),
             "epsilon": slider("ε, weight of positions", epsilons, choice.epsilon),
             "context": menu(contexts, choice.context, "context L, in tokens"),
-            "role": menu(ROLES, choice.role, "overlap"),
+            "role": menu({f"m_{role}, {word}": role for role, word in ROLES.items()}, choice.role, "overlap"),
             # Boxes: features have three components mostly, and tables of several heads many. Labels break at spaces.
             "component": mo.ui.number(1, most, 1, value=choice.component, label="component"),
             "against": mo.ui.number(

@@ -142,22 +142,18 @@ class Bars(Mark):
     Fields:
         x, heights: middles and heights, [bar].
         width: of each, in units of the axis.
-        errors: half lengths of bars of error, [bar].
     """
 
     x: Any
     heights: Any
     width: float
     colour: str
-    errors: Any = None
     opacity: float = 1.0
-    notes: Sequence[str] = ()
 
     def draw(self, ax: Axes, zorder: float) -> Any:
         """Rectangles."""
         look: dict[str, Any] = {"color": self.colour, "alpha": self.opacity, "linewidth": 0, "zorder": zorder}
-        look["error_kw"] = {"elinewidth": 0.8, "ecolor": INK}
-        return ax.bar(self.x, self.heights, self.width, yerr=self.errors, label=self.label, **look)
+        return ax.bar(self.x, self.heights, self.width, label=self.label, **look)
 
 
 @dataclass(frozen=True, eq=False)
