@@ -372,17 +372,17 @@ class Display:
                 named.append((mark, end, height))
             else:
                 left.append(entry)
-        # A line of text as a share of the axes, which labels and titles will make a little smaller.
-        step = 1.5 * _NAME_SIZE / 72 * ax.figure.dpi / ax.bbox.height
-        places = _apart(np.array([height for *_, height in named]), step)
-        for (mark, end, _), place in zip(named, places, strict=True):
+        # In inches; labels and titles will make the axes a little smaller.
+        heights = np.array([height for *_, height in named]) * ax.bbox.height / ax.figure.dpi
+        moves = _apart(heights, 1.5 * _NAME_SIZE / 72) - heights
+        for (mark, end, _), move in zip(named, moves, strict=True):
             line = {"arrowstyle": "-", "color": mark.colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3}
             ax.annotate(
                 mark.label,
                 end,
-                (1.04, shares.inverted().transform((1, place))[1]),
+                (1.04, end[1]),
                 xycoords=across if isinstance(mark, Level) else ax.transData,
-                textcoords=across,
+                textcoords=across + ScaledTranslation(0, move, ax.figure.dpi_scale_trans),
                 va="center",
                 color=tuple(0.75 * part for part in to_rgb(mark.colour)),
                 fontsize=_NAME_SIZE,
