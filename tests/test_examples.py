@@ -110,7 +110,9 @@ def test_notebook(check, tmp_path, monkeypatch, gallery):
     assert copy.cells[0].source.startswith("# ") and copy.cells[-1].source == found["seen"]
     (picture,) = [output.data["image/png"] for cell in copy.cells for output in cell.get("outputs", ())]
     assert base64.b64decode(picture).startswith(b"\x89PNG")
-    code = "\n".join(cell.source for cell in copy.cells if cell.cell_type == "code")
+    first, *cells = [cell.source for cell in copy.cells if cell.cell_type == "code"]
+    code = "\n".join(cells)
+    assert first == "%matplotlib inline"
     assert not re.search(r"\b(marimo|mo)\b", code)
     if check is from_hopfield_to_attention:  # the quickest one stands for all
         exec(compile(code, "notebook", "exec"), alone := {})

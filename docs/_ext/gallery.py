@@ -124,7 +124,9 @@ def write_page(notebook: Path, folder: Path) -> tuple[dict[str, Any], str]:
     copies: list[Any] = []
     for cell, output in zip(cells, outputs, strict=True):
         if cell.shown:
-            copies += [jupyter.new_code_cell(code) for code in (setup, cell.code) if code]
+            # Jupyter shows a Figure only with this line; pyplot, which would do it too, is not imported.
+            copies += [jupyter.new_code_cell("%matplotlib inline"), jupyter.new_code_cell(setup)] if setup else []
+            copies.append(jupyter.new_code_cell(cell.code))
             # The first code on the page begins with what all of it needs.
             parts.append(f"```python\n{setup}\n```\n\n" if setup else "")
             parts.append(f"```python\n{cell.code}\n```\n\n")
