@@ -22,27 +22,44 @@ author = "thermoformer developers"
 copyright = author
 version = release = thermoformer.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "house_docstrings", "mathml", "gallery"]
-exclude_patterns = ["_build", "_ext", "jupyter_execute"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "house_docstrings",
+    "mathml",
+    "gallery",
+    "page_extras",
+]
+# Notebooks of the gallery are files to download; their pages are Markdown.
+exclude_patterns = ["_build", "_ext", "jupyter_execute", "gallery/*.ipynb"]
+autosummary_generate = False
+# Examples are copied without prompts and without what they print.
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 
 # Dashes only: a quoted word in a docstring is a value to type, and keeps its straight quotes.
 smartquotes_action = "D"
 
 html_theme = "furo"
-html_title = "thermoformer"
+html_title = f"thermoformer {release}"
 html_static_path = ["_static"]
 html_css_files = ["house.css"]
 html_math_renderer = "mathml"
 html_show_copyright = False
 html_copy_source = False
 
-myst_enable_extensions = ["dollarmath", "deflist"]
+myst_enable_extensions = ["attrs_block", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 # The tutorial runs anew in every build: a cached result would hide what a change of the library did to it.
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 180
+# Seconds for one cell. The slowest takes a few seconds on a machine that does nothing else, minutes on a busy one.
+nb_execution_timeout = 900
 nb_merge_streams = True
 
 # In docstrings a name in backticks is a name: of this library where there is one, and a literal elsewhere.

@@ -80,9 +80,14 @@ def drawing(accuracy, limit, narrow):
     def draw():
         figure, axes = figures.figure_grid(1, 3, size=(4.4, 3.6))
         figures.accuracy_against_width(accuracy, axes[0, 0]).set_title("accuracy, five seeds")
-        for ax, theory, title in zip(axes[0, 1:], (narrow, limit), ("width 10", "infinite width"), strict=True):
-            figures.order_parameter_matrix(theory.order_parameter, theory.architecture.path_names(), ax)
-            ax.set_title(f"order parameter, {title}")
+        names = narrow.architecture.path_names([["good", "random"], ["uniform", "random"]])
+        scale = {"limit": np.abs(narrow.order_parameter).max(), "column_names": False}
+        for ax, theory in zip(axes[0, 1:], (narrow, limit), strict=True):
+            last = theory is limit
+            figures.order_parameter_matrix(
+                theory.order_parameter, names, ax, colorbar=last, row_names=not last, **scale
+            )
+            ax.set_title(f"order parameter, {'infinite width' if last else 'width 10'}")
         return figure
 
     figure = draw()
@@ -96,8 +101,8 @@ def result(accuracy):
     seen = (
         f"Mean over five seeds, bars and band one standard deviation: {mean.sel(width=10):.0f} % at width 10, and "
         f"{mean.sel(width=np.inf):.0f} % at infinite width. Narrow networks find the good path and lean on it; the "
-        "wider the network, the more all paths weigh the same. The order parameter says so: the good path is the "
-        "first one."
+        "wider the network, the more all paths weigh the same. The order parameter says so: the good path, "
+        "good→uniform, is the first one; columns are in the order of the rows."
     )
     mo.md(seen)
     return (seen,)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -102,6 +105,18 @@ def test_notebook(check, tmp_path, monkeypatch, gallery):
     check(found)
     assert f"{check.__name__}.svg" in (PAGES / f"{check.__name__}.md").read_text()
     assert gallery.page_is_current(notebook, PAGES)
+    copy = nbformat.read(PAGES / f"{check.__name__}.ipynb", as_version=4)
+    nbformat.validate(copy)
+    assert copy.cells[0].source.startswith("# ") and copy.cells[-1].source == found["seen"]
+    (picture,) = [output.data["image/png"] for cell in copy.cells for output in cell.get("outputs", ())]
+    assert base64.b64decode(picture).startswith(b"\x89PNG")
+    first, *cells = [cell.source for cell in copy.cells if cell.cell_type == "code"]
+    code = "\n".join(cells)
+    assert first == "%matplotlib inline"
+    assert not re.search(r"\b(marimo|mo)\b", code)
+    if check is from_hopfield_to_attention:  # the quickest one stands for all
+        exec(compile(code, "notebook", "exec"), alone := {})
+        assert alone["largest"] == found["largest"]
 
 
 def test_every_example_is_checked_and_in_the_gallery(gallery):

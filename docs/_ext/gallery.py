@@ -7,6 +7,7 @@ environment, and runs the notebook otherwise.
 from __future__ import annotations
 
 import ast
+import base64
 import contextlib
 import hashlib
 import importlib.util
@@ -20,7 +21,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import nbformat
 from matplotlib.figure import Figure
+from nbformat import v4 as jupyter
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -49,6 +52,17 @@ picture. `pip install '.[app]'` brings marimo.
 Heads of a pretrained transformer need its weights, so that example is not here:
 [Heads of pretrained transformers](../heads.md) goes from a hub name to a pruned checkpoint.
 
+"""
+_JUPYTER = """
+## In Jupyter and Colab
+
+Every example, and every tutorial of this documentation, can be downloaded as a Jupyter notebook with its figures: the
+link is at the end of the example and at the beginning of the tutorial.
+
+- **Jupyter.** Run `pip install .` in a checkout of the repository, in the environment of the notebook's kernel, and
+  open the file.
+- **Colab.** Run `pip wheel . --no-deps` in a checkout. Open the notebook in Colab, upload the wheel to its files, and
+  run `!pip install thermoformer-*.whl` in a first cell. Everything runs on a CPU.
 """
 
 
@@ -98,25 +112,43 @@ def load_app(notebook: Path) -> Any:
 
 
 def write_page(notebook: Path, folder: Path) -> tuple[dict[str, Any], str]:
-    """Runs a notebook and writes its page and its figure; returns what it defined, and what it printed."""
+    """Runs a notebook and writes its page, figure and Jupyter notebook; returns its definitions and what it printed."""
     source = notebook.read_text()
     setup, cells = written_cells(source)
+    # Only cells that are not shown use marimo.
+    setup = setup.replace("import marimo as mo\n", "")
     with _quiet() as printed:
         outputs, found = load_app(notebook).run()
     summary = ast.get_docstring(ast.parse(source)) or notebook.stem
     parts: list[str] = []
+    copies: list[Any] = []
     for cell, output in zip(cells, outputs, strict=True):
         if cell.shown:
+            # Jupyter shows a Figure only with this line; pyplot, which would do it too, is not imported.
+            copies += [jupyter.new_code_cell("%matplotlib inline"), jupyter.new_code_cell(setup)] if setup else []
+            copies.append(jupyter.new_code_cell(cell.code))
             # The first code on the page begins with what all of it needs.
             parts.append(f"```python\n{setup}\n```\n\n" if setup else "")
             parts.append(f"```python\n{cell.code}\n```\n\n")
             setup = ""
         if isinstance(output, Figure):
-            figures.save(output, folder / notebook.stem)
+            picture, _ = figures.save(output, folder / notebook.stem)
+            shown = {"image/png": base64.b64encode(picture.read_bytes()).decode()}
+            copies[-1].outputs = [jupyter.new_output("display_data", shown)]
             parts.append(f"```{{image}} {notebook.stem}.svg\n:alt: {summary}\n```\n\n")
         elif output is not None:
-            parts.append(output._repr_markdown_() + "\n\n")
-    parts.append(f"Run it: `python examples/{notebook.name}`, or `marimo edit examples/{notebook.name}`.\n")
+            text = output._repr_markdown_()
+            parts.append(text + "\n\n")
+            copies.append(jupyter.new_markdown_cell(text))
+    parts.append(
+        f"Run it: `python examples/{notebook.name}`, or `marimo edit examples/{notebook.name}`, or\n"
+        f"{{download}}`download it as a Jupyter notebook <{notebook.stem}.ipynb>`\n"
+        "([how to run it](index.md#in-jupyter-and-colab)).\n"
+    )
+    for number, cell in enumerate(copies):
+        cell.id = f"cell-{number}"
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    _write(folder / f"{notebook.stem}.ipynb", nbformat.writes(jupyter.new_notebook(cells=copies, metadata=kernel)))
     _write(folder / f"{notebook.stem}.md", "".join(parts))
     (folder / f"{notebook.stem}.made-from").write_text(origin(notebook))
     return dict(found), printed.getvalue()
@@ -141,7 +173,7 @@ def origin(notebook: Path) -> str:
 def page_is_current(notebook: Path, folder: Path) -> bool:
     """Whether the folder has the page of a notebook as it would be made now."""
     made_from = folder / f"{notebook.stem}.made-from"
-    written = all((folder / f"{notebook.stem}.{kind}").is_file() for kind in ("md", "svg"))
+    written = all((folder / f"{notebook.stem}.{kind}").is_file() for kind in ("md", "svg", "ipynb"))
     return written and made_from.is_file() and made_from.read_text() == origin(notebook)
 
 
@@ -151,7 +183,7 @@ def write_index(folder: Path) -> None:
     for name in NOTEBOOKS:
         title = (folder / f"{name}.md").read_text().splitlines()[0].removeprefix("# ")
         parts.append(f"```{{figure}} {name}.svg\n:alt: {title}\n:target: {name}.html\n\n[{title}]({name}.md)\n```\n")
-    parts += ["````\n\n```{toctree}\n:hidden:\n\n", *(f"{name}\n" for name in NOTEBOOKS), "```\n"]
+    parts += ["````\n", _JUPYTER, "\n```{toctree}\n:hidden:\n\n", *(f"{name}\n" for name in NOTEBOOKS), "```\n"]
     _write(folder / "index.md", "".join(parts))
 
 

@@ -181,17 +181,17 @@ def test_the_matrix_says_each_entry(picture):
     }
 
 
-def test_bars_are_as_high_as_the_overlaps(picture):
+def test_curves_add_up_the_shares_of_the_labels(picture):
+    limit = picture.limit._replace(overlaps=picture.limit.overlaps / 5)
+    picture = dataclasses.replace(picture, overlaps=picture.overlaps / 4, limit=limit)
     drawing = drawn("overlap", picture)
-    bars = [one for one in said(drawing, "rect").values()]
-    blue = [float(one.get("height")) for one in bars if one.get("fill") == PALETTE["blue"]]
-    grey = [float(one.get("height")) for one in bars if one.get("fill") == PALETTE["grey"]]
-    # Faint lines go across at the ticks from 0 to 1.
+    paths = [one for one in drawing.iter(f"{SVG}path") if one.get("d").count("L") > 1]
+    curves = {one.get("stroke"): points_of(one)[:, 1] for one in paths}
+    # Faint lines go across at the ticks of the axis, the lowest at 0.
     lines = [float(one.get("y1")) for one in drawing.iter(f"{SVG}line") if one.get("stroke") == drawings.FAINT]
-    for heights, wanted in ((blue, picture.overlaps), (grey, picture.limit.overlaps)):
-        scale = heights[np.argmax(wanted)] / max(wanted)
-        np.testing.assert_allclose(heights, scale * wanted, rtol=0, atol=0.2)
-        assert scale == pytest.approx(max(lines) - min(lines), abs=1), "1 is at the top of the axis"
+    for colour, wanted in (("blue", picture.overlaps), ("grey", picture.limit.overlaps)):
+        heights = max(lines) - curves[PALETTE[colour]]
+        np.testing.assert_allclose(heights / heights[-1] * sum(wanted**2), np.cumsum([0, *wanted**2]), atol=2e-3)
 
 
 def test_paths_are_as_thick_as_their_order_parameter(picture):
@@ -241,7 +241,7 @@ def test_the_plane_has_its_points(wave, points):
         for place, values in zip(places.T, shown.plane, strict=True):
             scale = np.polyfit(values[-points:], place, 1)
             np.testing.assert_allclose(place, np.polyval(scale, values[-points:]), rtol=0, atol=0.06)
-    assert "mo,1 one step later" in words(drawing)
+    assert "output overlap mo,1 one step later" in words(drawing)
 
 
 def test_the_orbit_has_every_component_with_the_chosen_one_in_front():
@@ -292,7 +292,7 @@ def test_the_diagram_shows_density_exponents_and_where_one_is():
     left, wide = float(density.get("x")), float(density.get("width"))
     dashed = [one for one in drawing.iter(f"{SVG}line") if one.get("stroke-dasharray")]
     assert [float(one.get("x1")) for one in dashed] == pytest.approx([left + wide / 2] * 2, abs=0.2)
-    assert {"β = 1.9", "mo,1", "β", "exponents", "periodic", "chaos"} <= set(words(drawing))
+    assert {"β = 1.9", "output overlap mo,1", "β", "exponents", "periodic", "chaos"} <= set(words(drawing))
     beyond = ElementTree.fromstring(diagram_drawing(found, DynamicsChoice(beta=1.0)))
     assert not [text for text in words(beyond) if text.startswith("β =")]
 

@@ -57,7 +57,9 @@ def shows_five_figures(made: dict, picture: LearningPicture) -> None:
     np.testing.assert_array_equal(accuracy.lines[0].get_data(), [made["widths"], 100 * made["accuracies"]])
     np.testing.assert_array_equal(order.images[0].get_array(), made["solution"].order_parameter)
     assert kernel.images[0].get_array().shape == made["kernel"].shape
-    assert len(overlap.patches) == len(made["overlaps"]) + len(made["limit_overlaps"])
+    drawn = [np.sqrt(np.diff(line.get_ydata())) for line in overlap.lines]
+    for one, wanted in zip(drawn, (made["overlaps"], made["limit_overlaps"]), strict=True):
+        np.testing.assert_allclose(one, wanted, atol=1e-6)
     # The graph has the bands, labels and heads of the drawing.
     drawing = paths_drawing(picture)
     _, *labels = (html.unescape(text) for text in re.findall("<title>(.*?)</title>", drawing))

@@ -151,6 +151,7 @@ def test_dynamics_and_a_click_in_the_diagram(opened):
     page.move("γ")
     assert page.beta() == beta  # the other slider stays where it was
     page.page.wait_for_selector("text=512 of 512 columns")
+    assert page.page.locator("[data-testid=diagram] progress").count() == 0, "no bar that stays full"
     page.diagram().scroll_into_view_if_needed()
     page.page.wait_for_timeout(500)
     before = page.numbers()
@@ -257,6 +258,7 @@ def test_a_narrow_screen_needs_no_scrolling_sideways(opened, view):
         .filter(one => one.getBoundingClientRect().right > innerWidth).length"""
     page.until(lambda: page.page.evaluate(wider) == 0, seconds=20)
     assert page.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert all(page.page.get_by_role("button", name=name).count() == 1 for name in ("controls", "menu"))
     assert page.page.evaluate("document.querySelector('#App').scrollWidth <= window.innerWidth")
 
 
@@ -301,6 +303,10 @@ def test_a_users_own_arrays(opened):
     hand_in(page, "mine.npz", stream.getvalue())
     page.page.wait_for_selector(NUMBERS)
     page.drawn(5)
+    # Width and temperature apply; noise, stay probability, training examples and heads are those of the task.
+    sliders = page.page.locator("marimo-slider").get_by_role("slider")
+    page.until(lambda: [one.is_disabled() for one in sliders.all()] == [False, False, True, True, True])
+    assert all(one.is_disabled() for one in page.page.locator("marimo-dropdown select").all())
     # Folded: on a busy machine the page is drawn once more, which would fold it again.
     assert 'read_arrays("mine.npz")' in page.page.locator(".tf-code code").first.text_content()
 

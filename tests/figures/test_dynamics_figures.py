@@ -53,11 +53,21 @@ def test_orbits_are_drawn_feature_by_feature():
     assert orbit_series(SERIES[:, 0]).get_legend() is None
 
 
+def test_stacked_orbits_have_zero_lines_of_their_own():
+    ax = orbit_series(SERIES, first_step=7, stacked=True)
+    zeros, curves = ax.lines[:3], ax.lines[3:]
+    apart = zeros[0].get_ydata()[0] - zeros[1].get_ydata()[0]
+    assert apart > np.ptp(SERIES) and ax.get_ylabel() == f"zero lines {apart:g} apart"
+    for number, curve in enumerate(curves):
+        np.testing.assert_allclose(curve.get_ydata() + number * apart, SERIES[:, number])
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["$m_{o,1}$", "$m_{o,2}$", "$m_{o,3}$"]
+
+
 def test_the_plane_has_the_features_asked_for():
     ax = phase_plane(SERIES, (1, 2))
     found = np.unique(SERIES[:, 1:].round(8), axis=0)
     np.testing.assert_allclose(np.unique(ax.lines[0].get_xydata().round(8), axis=0), found)
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("$m_{o,2}$", "$m_{o,3}$")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("$m_{o,2}$", "$m_{o,3}$") and ax.get_aspect() == 1
     few, many = phase_plane(SERIES[:20]), phase_plane(np.random.default_rng(0).normal(size=(400, 2)))
     assert few.lines[0].get_markersize() > many.lines[0].get_markersize(), "cycles have large points"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 
 import matplotlib
 import numpy as np
@@ -103,10 +104,30 @@ def test_kernel_without_labels_and_of_one_example():
     figures.kernel_image(np.ones((1, 1)))
 
 
-def test_label_overlap_draws_the_mean_over_seeds():
+def test_label_overlap_adds_up_the_shares_of_the_labels():
     ax = figures.label_overlap({"N = 10": [[0.8, 0.2], [0.6, 0.4]], "GP": [0.3, 0.3]})
-    heights = [[bar.get_height() for bar in group.patches] for group in ax.containers if hasattr(group, "patches")]
-    np.testing.assert_allclose(heights, [[0.7, 0.3], [0.3, 0.3]])
+    np.testing.assert_allclose([line.get_ydata() for line in ax.lines], [[0, 0.5, 0.6], [0, 0.09, 0.18]])
+    band = ax.collections[0].get_paths()[0].vertices
+    assert np.ptp(band[band[:, 0] == 1, 1]) == pytest.approx(2 * np.std([0.64, 0.36], ddof=1))
+
+
+def test_names_at_the_ends_of_curves_stand_apart_in_their_order(dataset):
+    ax = figures.accuracy_against_width(dataset, limits=(80, 100))
+    ax.figure.canvas.draw()
+    boxes = {text.get_text(): text.get_window_extent() for text in ax.texts}
+    assert ax.get_legend() is None and list(boxes) == ax.get_legend_handles_labels()[1]
+    # The ends are at 93, 83, 89 and 90 %: where there is room names are level with them.
+    for name, end in {"GP, good path": 93, "GP, all paths": 83}.items():
+        middle = (boxes[name].y0 + boxes[name].y1) / 2
+        assert ax.transData.inverted().transform((0, middle))[1] == pytest.approx(end, abs=0.5)
+    ordered = sorted(boxes.values(), key=lambda box: box.y0)
+    assert all(lower.y1 < upper.y0 for lower, upper in pairwise(ordered))
+    assert boxes["theory"].y0 > boxes["theory, diagonal of U only"].y1
+
+
+def test_kernels_with_given_limits_share_their_colours():
+    images = [figures.kernel_image(factor * np.eye(3), limits=(0, 2)).images[0] for factor in (1, 2)]
+    assert {image.get_clim() for image in images} == {(0, 2)}
 
 
 def test_an_axes_is_drawn_on_and_returned(dataset):

@@ -57,8 +57,8 @@ def test_ours_lie_on_top_in_colour_and_others_are_grey():
         assert lines[name].get_zorder() < lines["theory's U"].get_zorder()
     assert lines["random"].get_marker() != lines["gradient"].get_marker()
     assert lines["random"].get_linestyle() != "-"
-    # The legend has the order of the dataset.
-    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    # The names at the ends have the order of the dataset.
+    texts = [text.get_text() for text in ax.texts]
     assert texts == ["random", "evidence, scored again", "gradient", "theory's U", "all heads"]
 
 
@@ -91,12 +91,21 @@ def scores(values) -> HeadScores:
     return HeadScores(tuple(np.ndindex(values.shape)), values.ravel())
 
 
+def image_bar(ax):
+    """The axes of the colour bar beside a map."""
+    return next(other for other in ax.figure.axes if other is not ax)
+
+
 def test_a_map_has_a_number_in_every_cell_and_crosses_what_is_removed():
     ax = head_score_map(scores([[0.5, 120.4], [-3.0, 2e-5], [7.0, 8e6]]), removed=[(1, 0)], label="evidence")
-    assert [text.get_text() for text in ax.texts] == ["0.5", "120", "−3", "2e−5", "7", "8e6"]
+    *numbers, order = ax.texts
+    assert [text.get_text() for text in numbers] == ["0.5", "120", "−3", "2e−5", "7", "8e6"]
+    assert order.get_text() == "1" and order.get_position() == pytest.approx((0, 1), abs=0.5)
     assert len(ax.lines) == 2 and all(set(np.sign(line.get_xdata() - 0)) == {-1, 1} for line in ax.lines)
     assert all(np.mean(line.get_ydata()) == 1 for line in ax.lines)
     assert ax.get_title() == "evidence; × removed (1 of 6)"
+    bar = image_bar(ax)
+    assert [tick.get_text() for tick in bar.get_yticklabels()] == ["−3", "2e−5", "0.5", "7", "120", "8e6"]
     # Above and below zero have opposite colours, zero is the middle.
     image = ax.images[0]
     assert image.norm(0) == 0.5 and np.sign(image.get_array()[1, 0]) == -1

@@ -18,7 +18,9 @@ def test_curves_levels_and_the_marked_width():
     np.testing.assert_array_equal(lines["other"].get_ydata(), curves["other"])
     assert lines["GP"].get_ydata()[0] == 64 and lines["trained"].get_color() != lines["GP"].get_color()
     ring = next(line for line in ax.lines if line.get_markersize() == 13)
-    assert (ring.get_xdata()[0], ring.get_ydata()[0]) == (100, 70)
+    assert (ring.get_xdata()[0], ring.get_ydata()[0]) == (100, 70) and ring.get_label() == "N = 100"
+    named = curves_against_width(WIDTHS, {"theory": [1, 2, 3]}, marked=10, marked_name="chosen")
+    assert [text.get_text() for text in named.get_legend().get_texts()] == ["theory", "chosen"]
     assert curves_against_width(WIDTHS, curves, ax, legend=False) is ax
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from matplotlib.colors import to_hex
 from matplotlib.image import imsave
 
-from ..figures.display import Axis, Band, Bars, Curve, Display, Image, Key, Level, Mark, Text
+from ..figures.display import Axis, Band, Curve, Display, Image, Key, Level, Mark, Text
 from ..figures.style import INK
 
 FAINT = "#E3E3E3"
@@ -216,14 +216,6 @@ def _(mark: Band, frame: Frame) -> str:
 
 
 @_svg.register
-def _(mark: Bars, frame: Frame) -> str:
-    x, heights = np.asarray(mark.x, float), np.asarray(mark.heights, float)
-    notes = mark.notes or [""] * len(x)
-    corners = frame.places(x - mark.width / 2, heights), frame.places(x + mark.width / 2, 0.0)
-    return "".join(_box(one, other, mark.colour, note) for one, other, note in zip(*corners, notes, strict=True))
-
-
-@_svg.register
 def _(mark: Image, frame: Frame) -> str:
     values, x, y = np.asarray(mark.values, float), frame.across(mark.x), frame.down(mark.y)
     painted = mark.map(mark.norm(np.ma.masked_invalid(values)), bytes=True)
@@ -264,10 +256,7 @@ def _ends(mark: Mark, which: str) -> list[float]:
         return [mark.value] if mark.upright == across else []
     if isinstance(mark, Text | Key):
         return []
-    if isinstance(mark, Bars):
-        half = mark.width / 2
-        values = [np.min(mark.x) - half, np.max(mark.x) + half] if across else [0.0, np.max(mark.heights)]
-    elif isinstance(mark, Band):
+    if isinstance(mark, Band):
         values = mark.x if across else np.concatenate([np.atleast_1d(mark.low), np.atleast_1d(mark.high)])
     else:
         values = getattr(mark, which)
@@ -463,7 +452,7 @@ def _words(
 ) -> str:
     """A line of text, at half its height; a white rim keeps it readable on colours."""
     turn = f' transform="rotate({turned:g} {x:.1f} {y:.1f})"' if turned else ""
-    edge = ' stroke="white" stroke-width="3" stroke-opacity="0.75" paint-order="stroke"' if rim else ""
+    edge = ' stroke="white" stroke-width="5" stroke-linejoin="round" paint-order="stroke"' if rim else ""
     look = f'text-anchor="{anchor}" dy="0.35em" font-size="{size:.3g}" fill="{colour}"{edge}{turn}'
     return f'<text x="{x:.1f}" y="{y:.1f}" {look}>{_formula(text)}</text>'
 

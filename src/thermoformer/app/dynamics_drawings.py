@@ -13,7 +13,7 @@ from ..figures.display import Axis, Band, Curve, Display, Level, Mark, Text
 from ..figures.orbits import overlap_name, plane_display, series_display, spectrum_display
 from ..figures.style import PALETTE, short_number
 from .drawings import drawing
-from .dynamics_view import SHOWN_STEPS, TRANSIENT, DynamicsChoice, DynamicsPicture
+from .dynamics_view import ROLES, SHOWN_STEPS, TRANSIENT, DynamicsChoice, DynamicsPicture
 
 # Points of the phase plane that are drawn.
 DRAWN_POINTS = 2000
@@ -44,7 +44,7 @@ def orbit_drawing(picture: DynamicsPicture) -> str:
     ]
     transient = f"{TRANSIENT:,}".replace(",", " ")
     across = Axis(f"step, after the first {transient}", (-1, SHOWN_STEPS))
-    up = replace(shown.y, limits=limits)
+    up = replace(shown.y, limits=limits, label=axis_name(chosen, choice.role))
     about = f"orbit of the magnetisation m_{choice.role}"
     return drawing(replace(shown, marks=marks, x=across, y=up, about=about), **SIZE)
 
@@ -53,10 +53,13 @@ def plane_drawing(picture: DynamicsPicture) -> str:
     """The phase plane: one component against another, or against itself one step later."""
     choice = picture.choice
     across, up = picture.plane
-    own = overlap_name(choice.component - 1, choice.role)
-    other = overlap_name(choice.against - 1, choice.role) if choice.against else f"{own} one step later"
+    own = axis_name(choice.component - 1, choice.role)
+    other = axis_name(choice.against - 1, choice.role) if choice.against else f"{own} one step later"
     shown = plane_display(across[-DRAWN_POINTS:], up[-DRAWN_POINTS:], (own, other))
-    x, y = replace(shown.x, limits=_around(across)), replace(shown.y, limits=_around(up))
+    # One scale for both.
+    ends = np.array([_around(across), _around(up)])
+    middle, half = ends.mean(axis=1), np.ptp(ends, axis=1).max() / 2
+    x, y = (replace(one, limits=(at - half, at + half)) for one, at in zip((shown.x, shown.y), middle, strict=True))
     about = f"phase plane of the magnetisation m_{choice.role}"
     return drawing(replace(shown, x=x, y=y, about=about), **SIZE)
 
@@ -64,7 +67,7 @@ def plane_drawing(picture: DynamicsPicture) -> str:
 def spectrum_drawing(picture: DynamicsPicture) -> str:
     """Power of the chosen component against frequency, with its leading peak."""
     choice, peak = picture.choice, picture.peak
-    label = f"power of {overlap_name(choice.component - 1, choice.role)}"
+    label = f"power of the {axis_name(choice.component - 1, choice.role)}"
     if not np.isfinite(peak):
         still = Text(0.25, 1e-6, "it does not move: no spectrum", PALETTE["grey"])
         axes = Axis("frequency, cycles per step", (0, 0.5)), Axis(label, (1e-12, 1.0), log=True)
@@ -78,7 +81,7 @@ def spectrum_drawing(picture: DynamicsPicture) -> str:
     marks = (
         *shown.marks,
         Curve([peak], [largest], colour, line=0, marker="o", size=7, hollow=True),
-        Text(peak, largest, words, colour, across="right" if left else "left", shift=(-7 if left else 7, 0)),
+        Text(peak, largest, words, colour, across="right" if left else "left", shift=(-7 if left else 7, 0), rim=True),
     )
     return drawing(replace(shown, marks=marks, y=Axis(label, log=True), about="power spectrum"), **SIZE)
 
@@ -111,13 +114,24 @@ def diagram_drawing(diagram: xr.Dataset | None, choice: DynamicsChoice) -> str:
         )
         density = replace(density, marks=(*density.marks, here, words))
         exponents = replace(exponents, marks=(*exponents.marks, here))
+    density = replace(density, y=replace(density.y, label=axis_name(choice.component - 1, choice.role)))
     panels = [replace(one, x=replace(one.x, limits=choice.between)) for one in (density, exponents, regimes)]
     panels[0] = replace(panels[0], about=about)
     return drawing(panels, heights=PANEL_HEIGHTS, sides=DIAGRAM_SIDES, **DIAGRAM_SIZE)
 
 
+def axis_name(feature: int, role: str) -> str:
+    """What an axis says of an overlap; features are counted from 1 there.
+
+    Example:
+        >>> axis_name(0, "o")
+        'output overlap $m_{o,1}$'
+    """
+    return f"{ROLES[role]} overlap {overlap_name(feature, role)}"
+
+
 def _around(values: np.ndarray) -> tuple[float, float]:
     """The range of values with a margin; some width where they do not move."""
     low, high = float(values.min()), float(values.max())
-    margin = max(0.06 * (high - low), 1e-6)
+    margin = 0.06 * (high - low) if high - low > 1e-6 else 0.05
     return low - margin, high + margin

@@ -20,6 +20,7 @@ from .dynamics_view import (
     MOST_COLUMNS,
     MOST_FEATURES,
     MOST_HEADS,
+    ROLES,
     DynamicsChoice,
     DynamicsPicture,
     compiles,
@@ -27,13 +28,12 @@ from .dynamics_view import (
     picture_of,
     table_text,
 )
-from .page import Card, cards, code, nothing, numbers, picker, progress, row, slider
+from .page import Card, applies, cards, code, nothing, numbers, picker, progress, row, slider
 from .uploads import table
 from .view import View, menu, seed, upload
 from .work import dynamics_lock
 
 FEATURES = {"the paper's": "paper", "random": "random", "my own table": "table"}
-ROLES = {"m_o, output": "o", "m_v, value": "v", "m_q, query": "q", "m_k, key": "k"}
 WIDTHS = {"none": 0} | {f"{bits:,} bits".replace(",", " "): bits for bits in BANDS[1:]}
 # Seconds after the last move of a slider in which the diagram waits, so that sliders answer at once.
 PAUSE = 0.8
@@ -44,6 +44,20 @@ _ORBIT = {
     "orbit": (drawings.orbit_drawing, tables.orbit_table),
     "phase-plane": (drawings.plane_drawing, tables.plane_table),
     "spectrum": (drawings.spectrum_drawing, tables.spectrum_table),
+}
+
+_SAID = {
+    "orbit": ("Orbit", "Overlaps with the features, step by step, after the transient; the chosen component in front."),
+    "phase-plane": (
+        "Phase plane",
+        "One component against another: points for a cycle, curves for a torus, a cloud for chaos.",
+    ),
+    "spectrum": ("Power spectrum", "How much of the motion has each frequency. The circle marks the strongest."),
+    "orbit-diagram": (
+        "Orbit diagram",
+        "Where the orbit goes at every β, the darker the more often. Below: the largest Lyapunov exponent and the "
+        "regime. A click goes to that β.",
+    ),
 }
 
 EXAMPLE_TABLE = """o +-+|+-
@@ -86,7 +100,7 @@ class DynamicsView(View):
                 for (name, label), value in zip(ends.items(), choice.between, strict=True)
             }
         )
-        self.cards = {name: Card(name) for name in (*_ORBIT, "orbit-diagram")}
+        self.cards = {name: Card(name, *words) for name, words in _SAID.items()}
         self.beta, self.moved = choice.beta, 0.0
         self.picture: DynamicsPicture | None = None
         self.judgement: Judgement | None = None
@@ -104,7 +118,7 @@ class DynamicsView(View):
 
     def beta_slider(self) -> Any:
         """β at its last value."""
-        return slider("β", self.betas, self.beta)
+        return slider("β, inverse temperature of tokens", self.betas, self.beta)
 
     def click(self, beta: Any) -> None:
         """Goes to a β of the diagram."""
@@ -113,12 +127,16 @@ class DynamicsView(View):
 
     def panel(self, beta: Any = None) -> mo.Html:
         """The controls, in the order in which a reader needs them, below the slider of β."""
-        elements, features = self.controls, self.controls.value["features"]
+        elements, values = self.controls, self.controls.value
         own = {"random": ("feature_count", "bits", "feature_seed"), "table": ("table", "file"), "paper": ()}
         looks = ("role", "component", "against", "band", "start")
-        names = ("gamma", "epsilon", "context", "features", *own[features], *looks)
+        names = ("gamma", "epsilon", "context", "features", *own[values["features"]], *looks)
+        # A table without a bar has no positions, and a file stands in for the table.
+        typed = values["features"] == "table" and not values["file"]
+        off = {"epsilon": typed and "|" not in values["table"], "table": bool(values["file"])}
         between = row([self.span["lowest"], self.span["highest"]], "β of the diagram")
-        shown = [*(elements[name] for name in names), between, elements["refine"], elements["longer"]]
+        moved = [applies(elements[name], not off.get(name)) for name in names]
+        shown = [*moved, between, elements["refine"], elements["longer"]]
         return mo.vstack([*([] if beta is None else [beta]), *shown], gap=0.6)
 
     def ask(self, values: dict[str, Any]) -> bool:
@@ -235,19 +253,21 @@ def controls(choice: DynamicsChoice) -> Any:
         {
             "features": menu(FEATURES, choice.features, "features"),
             "table": mo.ui.text_area(choice.table or EXAMPLE_TABLE, label="signs", rows=5, debounce=600),
-            "file": upload("signs from a file (csv, npz)"),
-            "feature_count": slider("features M", range(1, MOST_FEATURES + 1), choice.feature_count),
-            "bits": slider("semantic bits", range(1, MOST_COLUMNS + 1), choice.bits),
+            "file": upload("file of signs"),
+            "feature_count": slider("number of features M", range(1, MOST_FEATURES + 1), choice.feature_count),
+            "bits": slider("semantic bits per feature", range(1, MOST_COLUMNS + 1), choice.bits),
             "feature_seed": seed(choice.feature_seed),
-            "gamma": slider("γ", gammas, choice.gamma),
-            "epsilon": slider("ε", epsilons, choice.epsilon),
-            "context": menu(contexts, choice.context, "context L"),
-            "role": menu(ROLES, choice.role, "look at"),
-            # Boxes: features have three components mostly, and tables of several heads many.
+            "gamma": slider("γ, inverse temperature of attention", gammas, choice.gamma),
+            "epsilon": slider("ε, weight of positions", epsilons, choice.epsilon),
+            "context": menu(contexts, choice.context, "context L, in tokens"),
+            "role": menu({f"m_{role}, {word}": role for role, word in ROLES.items()}, choice.role, "overlap"),
+            # Boxes: features have three components mostly, and tables of several heads many. Labels break at spaces.
             "component": mo.ui.number(1, most, 1, value=choice.component, label="component"),
-            "against": mo.ui.number(0, most, 1, value=choice.against, label="against"),
-            "band": menu(WIDTHS, choice.band, "fluctuations"),
-            "start": seed(choice.start, "start"),
+            "against": mo.ui.number(
+                0, most, 1, value=choice.against, label="against\u00a0(0:\u00a0a\u00a0step\u00a0later)"
+            ),
+            "band": menu(WIDTHS, choice.band, "fluctuations at"),
+            "start": seed(choice.start, "seed\u00a0of\u00a0the\u00a0start"),
             "refine": mo.ui.switch(value=True, label="refine the diagram"),
             "longer": mo.ui.switch(value=False, label="look longer at the regime"),
         }

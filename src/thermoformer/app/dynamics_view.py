@@ -26,7 +26,8 @@ from ..dynamics import (
 from .links import LARGEST_SEED, set_field, whole_within
 from .work import compiled, dynamics_lock
 
-FEATURE_SETS, ROLES, CONTEXTS = ("paper", "random", "table"), ("o", "v", "q", "k"), (2, 4, 8, 16)
+FEATURE_SETS, CONTEXTS = ("paper", "random", "table"), (2, 4, 8, 16)
+ROLES = {"o": "output", "v": "value", "q": "query", "k": "key"}
 # A table beyond these would compute for longer than a reader waits.
 MOST_FEATURES, MOST_COLUMNS, MOST_POSITIONAL_BITS, MOST_HEADS, LONGEST_TABLE = 6, 64, 4, 4, 20_000
 HIGHEST_BETA = 20.0
@@ -82,7 +83,7 @@ class DynamicsChoice:
 
     def __post_init__(self) -> None:
         one_of("features", self.features, FEATURE_SETS)
-        one_of("role", self.role, ROLES)
+        one_of("role", self.role, tuple(ROLES))
         for name, lowest, highest in (
             ("feature_count", 1, MOST_FEATURES),
             ("bits", 1, MOST_COLUMNS),
@@ -217,7 +218,7 @@ def table_text(table: Any) -> str:
         raise fail(
             "table", f"{signs.shape[1]} columns", f"{POSITIONAL_COLUMNS + 1} or more: the last two are positional"
         )
-    roles = np.repeat(ROLES, len(signs) // len(ROLES))
+    roles = np.repeat(list(ROLES), len(signs) // len(ROLES))
     rows = ["".join("+" if sign > 0 else "-" for sign in row) for row in signs]
     lines = zip(roles, rows, strict=True)
     return "\n".join(f"{role} {row[:-POSITIONAL_COLUMNS]}|{row[-POSITIONAL_COLUMNS:]}" for role, row in lines)

@@ -28,7 +28,7 @@ from .learning_view import (
     work_of,
 )
 from .links import within
-from .page import Card, cards, code, numbers, problem, progress, row, slider
+from .page import Card, applies, cards, code, numbers, problem, progress, row, slider
 from .uploads import Upload, upload_of
 from .view import View, menu, seed, upload
 
@@ -45,6 +45,25 @@ _SOLUTION = {
     "label-overlap": (drawings.overlap_drawing, tables.overlap_table),
 }
 _ROWS = (("accuracy", "order-parameter"), ("paths", "kernel", "label-overlap"))
+_SAID = {
+    "accuracy": (
+        "Accuracy against width",
+        "How many test examples a network of width N classifies correctly. Dotted: infinite width.",
+    ),
+    "order-parameter": (
+        "Order parameter U",
+        "How much each path counts (the diagonal), and together with which others. At infinite width: the identity.",
+    ),
+    "paths": ("Paths", "The ways from input to output, each through one head per layer and as thick as it counts."),
+    "kernel": ("Kernel K", "How similar training examples are to the network. Bright blocks tell the classes apart."),
+    "label-overlap": (
+        "Labels in the kernel",
+        "Share of the labels in the leading components of K. The earlier it rises, the better K fits the labels.",
+    ),
+}
+# What an own file has no use for.
+_OF_THE_TASK = ("perpendicular_noise", "parallel_noise", "stay_probability", "train")
+_SLIDERS = ("width", "temperature", *_OF_THE_TASK)
 
 _FORMS = """
 npz: `xi` [example, path, feature] and `y` [example]; or `x` [example, token, feature], `attention_1`, `attention_2`, …
@@ -74,7 +93,7 @@ class LearningView(View):
     ) -> None:
         super().__init__(address, say_waits)
         self.controls = controls(choice)
-        self.cards = {name: Card(name) for name in (*_CURVE, *_SOLUTION)}
+        self.cards = {name: Card(name, *words) for name, words in _SAID.items()}
         self.work: LearningWork | None = None
         self.stopped, self.trouble = False, ""
         self._asked: Any = None
@@ -85,11 +104,12 @@ class LearningView(View):
 
     def panel(self) -> mo.Html:
         """The controls, in the order in which a reader needs them."""
-        names = ("width", "temperature", "perpendicular_noise", "parallel_noise", "stay_probability", "train")
+        task = not self.controls["file"].value
+        sliders = [applies(self.controls[name], task or name not in _OF_THE_TASK) for name in _SLIDERS]
         layers = enumerate(self.controls["layers"], 1)
-        rows = [row(layer, f"heads of layer {number}") for number, layer in layers]
+        rows = [applies(row(layer, f"heads of layer {number}"), task) for number, layer in layers]
         own = mo.accordion({"My own arrays": mo.vstack([self.controls["file"], mo.md(_FORMS)])})
-        return mo.vstack([*(self.controls[name] for name in names), *rows, self.controls["seed"], own], gap=0.7)
+        return mo.vstack([*sliders, *rows, self.controls["seed"], own], gap=0.7)
 
     def ask(self, values: dict[str, Any]) -> bool:
         """Takes the values of the controls; work goes on if it is for the same ones as before."""
@@ -187,15 +207,15 @@ def controls(choice: LearningChoice) -> Any:
     words = {kind: kind for kind in KINDS}
     return mo.ui.dictionary(
         {
-            "width": slider("width N", widths, choice.width),
-            "temperature": slider("temperature τ", temperatures, choice.temperature),
-            "perpendicular_noise": slider("noise across σ⊥", noise, choice.perpendicular_noise),
-            "parallel_noise": slider("noise along σ∥", noise, choice.parallel_noise),
-            "stay_probability": slider("stay probability", fiftieths, choice.stay_probability),
+            "width": slider("width N of the network", widths, choice.width),
+            "temperature": slider("temperature τ, noise of labels", temperatures, choice.temperature),
+            "perpendicular_noise": slider("noise across the states, σ⊥", noise, choice.perpendicular_noise),
+            "parallel_noise": slider("noise along the states, σ∥", noise, choice.parallel_noise),
+            "stay_probability": slider("stay probability, class +1", fiftieths, choice.stay_probability),
             "train": menu(sizes, choice.train, "training examples"),
             "layers": mo.ui.array([mo.ui.array([menu(words, kind) for kind in layer]) for layer in kinds]),
             "seed": seed(choice.seed),
-            "file": upload("a file (npz, csv)"),
+            "file": upload("a file"),
         }
     )
 

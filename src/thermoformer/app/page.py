@@ -132,15 +132,25 @@ def numbers(pairs: Iterable[tuple[str, str]], called: str = "numbers") -> mo.Htm
 
 
 def progress(name: str, fraction: float | None, words: str) -> mo.Html:
-    """A bar with words. A full one stays, so that the page does not jump; without a fraction the bar moves."""
+    """A bar with words, and the words alone at the end; without a fraction the bar moves."""
     value = "" if fraction is None else f'value="{fraction:.3f}" max="1" '
-    bar = f'<progress {value}aria-label="{html.escape(name)}"></progress>'
+    bar = f'<progress {value}aria-label="{html.escape(name)}"></progress>' if fraction != 1 else ""
     return mo.Html(f'<div class="tf-progress" data-testid="{html.escape(name)}">{bar}{html.escape(words)}</div>')
 
 
 def compiling() -> mo.Html:
     """What stands in place of numbers while their program is compiled."""
     return progress("compiling", None, "compiling a program for these sizes: some seconds, once")
+
+
+def applies(element: Any, does: bool = True) -> mo.Html:
+    """A control that is pale and cannot be moved where it does not apply."""
+    text = mo.as_html(element).text
+    if does:
+        return mo.Html(f"<div>{text}</div>")
+    # Elements are made once, so that they keep their values: their tags say whether they are disabled.
+    off = text.replace("data-disabled='false'", "data-disabled='true'")
+    return mo.Html(f'<div class="tf-off">{off}</div>')
 
 
 def unseen(element: Any) -> mo.Html:
@@ -160,14 +170,16 @@ class Card:
 
     Arguments:
         name: of the files.
+        title, line: what stands above and below the drawing; the line says what is seen.
 
     Fields:
         shown: the drawing on the page; empty before the first.
         table: columns by name, asked for when they are saved.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, title: str = "", line: str = "") -> None:
         self.shown = ""
+        self._title, self._line = html.escape(title), html.escape(line)
         self.table: Callable[[], Mapping[str, np.ndarray]] = dict
         saved = [
             mo.download(lambda: csv_of(self.table()), f"{name}.csv", "text/csv", label="data"),
@@ -189,7 +201,10 @@ class Card:
     def html(self, over: str = "") -> mo.Html:
         """The card as it was shown last."""
         shown = f'<div class="tf-under">{self.shown}{over}</div>' if over else self.shown
-        return mo.Html(f'<div class="tf-card">{shown}<div class="tf-saved">{self._saved[1]}</div></div>')
+        # A heading by its role: marimo would list other headings in an outline beside the page.
+        above = f'<p class="tf-name" role="heading" aria-level="2">{self._title}</p>'
+        below = f'<p class="tf-line">{self._line}</p><div class="tf-saved">{self._saved[1]}</div>'
+        return mo.Html(f'<div class="tf-card">{above}{shown}{below}</div>')
 
     def file(self) -> bytes:
         """The drawing as a file of its own."""

@@ -28,6 +28,8 @@ from .words import FILTERS
 
 _HERE = Path(__file__).parent
 _MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
+# Columns with a longer text take several lines.
+_LONG = 30
 # Characters that mean something in HTML or in Markdown, as both write them where they mean nothing.
 _PLAIN = str.maketrans({mark: f"&#{ord(mark)};" for mark in "&<>\"'\\`*_[]|~#"})
 
@@ -59,7 +61,11 @@ def table(
     for number, row in enumerate(rows):
         if len(row) != len(header):
             raise fail(f"rows[{number}]", f"{len(row)} cells", f"{len(header)}, one per column of the header")
-    classes = [' class="quiet"' if column in quiet else "" for column in range(len(header))]
+    kinds = [
+        " ".join(["quiet"] * (column in quiet) + ["long"] * any(len(str(row[column])) > _LONG for row in rows))
+        for column in range(len(header))
+    ]
+    classes = [f' class="{kind}"' if kind else "" for kind in kinds]
 
     def line(tag: str, cells: Sequence[Any]) -> str:
         name = tag.split()[0]
@@ -99,7 +105,7 @@ def render(
 
     def figure(name: str, alternative: str, caller: Callable[[], str]) -> Markup:
         source, caption = _data(Path((images or {})[name])), " ".join(caller().split())
-        picture = f'<img alt="{escape(alternative)}" src="{source}">'
+        picture = f'<div><img alt="{escape(alternative)}" src="{source}"></div>'
         return Markup(f"<figure>{picture}<figcaption>{caption}</figcaption></figure>\n\n")
 
     def row(caller: Callable[[], str]) -> Markup:

@@ -1,4 +1,4 @@
-"""How much of the labels lies along each principal component of a kernel."""
+"""How much of the labels lies in the leading principal components of a kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from .._validation import fail, real_array
-from .display import Axis, Bars, Display, Mark
+from .display import Axis, Band, Curve, Display, Mark
 from .style import PALETTE
 
 _COLOURS = ("blue", "grey", "vermilion", "green")
@@ -19,35 +19,37 @@ def overlap_display(overlaps: Mapping[str, Any]) -> Display:
     """The picture of `label_overlap`, whose arguments these are."""
     if not overlaps:
         raise fail("overlaps", "nothing", "at least one array [component] or [seed, component]")
-    width, most = 0.8 / len(overlaps), 1
+    most, highest = 1, 0.0
     marks: list[Mark] = []
     for index, (name, values) in enumerate(overlaps.items()):
         values = np.atleast_2d(real_array(f"overlaps[{name!r}]", values))
         if values.ndim != 2:
             raise fail(f"overlaps[{name!r}]", f"shape {values.shape}", "[component] or [seed, component]")
         seeds, components = values.shape
-        most = max(most, components)
-        numbers, mean = np.arange(1, components + 1), values.mean(axis=0)
-        spread = values.std(axis=0, ddof=1) if seeds > 1 else None
-        notes = [f"component {number}, {name}: {value:.2f}" for number, value in zip(numbers, mean, strict=True)]
-        places = numbers + (index - (len(overlaps) - 1) / 2) * width
+        shares = np.cumsum(values**2, axis=1)
+        most, highest = max(most, components), max(highest, float(shares.mean(axis=0).max()))
+        numbers, mean = np.arange(components + 1), np.append(0, shares.mean(axis=0))
         colour = PALETTE[_COLOURS[index % len(_COLOURS)]]
-        marks.append(Bars(places, mean, width, colour, spread, label=name, notes=notes))
-    across = Axis("principal component of K", (0.4, most + 0.6), ticks=[1, *range(5, most + 1, 5)])
-    about = "overlap of the labels with the components of K"
-    return Display(marks, across, Axis("overlap with the labels", (0, 1)), size=(5.5, 3.4), about=about)
+        if seeds > 1:
+            spread = np.append(0, shares.std(axis=0, ddof=1))
+            marks.append(Band(numbers, mean - spread, mean + spread, colour, 0.15))
+        marks.append(Curve(numbers, mean, colour, marker="o", size=3, label=name, order=1))
+    across = Axis("leading principal components of K", (0, most + 0.6), ticks=[1, *range(5, most + 1, 5)])
+    about = "share of the labels in the leading components of K"
+    up = Axis("share of the labels", (0, min(1.02, 1.1 * highest or 1.0)))
+    return Display(marks, across, up, "ends", size=(5.5, 3.4), about=about)
 
 
 def label_overlap(overlaps: Mapping[str, Any], ax: Axes | None = None) -> Axes:
-    """Overlap |v_k · y|/√P of the labels with the first components of one or more kernels, side by side.
+    """Share of the labels in the first components of one or more kernels: the sum of (v_k · y)²/P, which ends at 1.
 
     Arguments:
-        overlaps: by name, either [component] or [seed, component]; seeds give bars of the mean with one standard
-            deviation.
+        overlaps: by name, |v_k · y|/√P [component] or [seed, component], as `label_alignment` gives them; seeds give
+            the mean with a band of one standard deviation.
 
     Example:
-        >>> ax = label_overlap({"N = 10": [0.9, 0.2], "GP": [0.3, 0.3]})
-        >>> [text.get_text() for text in ax.get_legend().get_texts()]
-        ['N = 10', 'GP']
+        >>> ax = label_overlap({"N = 10": [0.8, 0.6], "GP": [0.3, 0.4]})
+        >>> ax.lines[0].get_ydata().round(2).tolist(), [text.get_text() for text in ax.texts]
+        ([0.0, 0.64, 1.0], ['N = 10', 'GP'])
     """
     return overlap_display(overlaps).plot(ax)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize
+from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize, to_rgb
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, NullLocator
@@ -142,22 +142,18 @@ class Bars(Mark):
     Fields:
         x, heights: middles and heights, [bar].
         width: of each, in units of the axis.
-        errors: half lengths of bars of error, [bar].
     """
 
     x: Any
     heights: Any
     width: float
     colour: str
-    errors: Any = None
     opacity: float = 1.0
-    notes: Sequence[str] = ()
 
     def draw(self, ax: Axes, zorder: float) -> Any:
         """Rectangles."""
         look: dict[str, Any] = {"color": self.colour, "alpha": self.opacity, "linewidth": 0, "zorder": zorder}
-        look["error_kw"] = {"elinewidth": 0.8, "ecolor": INK}
-        return ax.bar(self.x, self.heights, self.width, yerr=self.errors, label=self.label, **look)
+        return ax.bar(self.x, self.heights, self.width, label=self.label, **look)
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +226,7 @@ class Text(Mark):
 
     def draw(self, ax: Axes, zorder: float) -> Any:
         """An annotation; never in the legend."""
-        effects = [withStroke(linewidth=3, foreground="white", alpha=0.75)] if self.rim else None
+        effects = [withStroke(linewidth=4, foreground="white")] if self.rim else None
         place = {"xytext": self.shift, "textcoords": "offset points", "ha": self.across, "va": self.up}
         look: dict[str, Any] = {"color": self.colour, "fontsize": self.size, "path_effects": effects}
         return ax.annotate(self.text, (self.x, self.y), zorder=zorder, **place, **look)
@@ -297,8 +293,9 @@ _LEGENDS: dict[str, dict[str, Any]] = {
     "left corner": {"loc": "upper left", "borderaxespad": 0.2, "markerscale": 4},
     "above": {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)},
     "below": {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0)},
-    "right": {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)},
+    "ends": {"loc": "best"},
 }
+_NAME_SIZE = 9.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,7 +305,8 @@ class Display:
     Fields:
         marks: what is drawn; the legend has them in this order.
         x, y: the axes.
-        legend: "inside", "corner", "left corner", "above", "below", "right", or "" for none.
+        legend: "inside", "corner", "left corner", "above", "below", or "" for none; "ends" writes names beside the
+            right ends of curves and levels, and has a legend inside for what ends before.
         columns: of the legend.
         heading: what stands above the legend.
         size: width and height of a figure of its own in inches.
@@ -353,9 +351,44 @@ class Display:
         if not self.frame:
             ax.spines[:].set_visible(False)
             ax.tick_params(length=0)
+        if self.legend == "ends":
+            entries = self._name_ends(ax, entries)
         if self.legend and entries:
             self._legend(ax, entries)
         return ax
+
+    def _name_ends(self, ax: Axes, entries: list[Any]) -> list[Any]:
+        """Names in the colours of their marks, each as near the end of its mark as the other names allow.
+
+        Returns the legend's entries of what ends far from the right.
+        """
+        across, shares = ax.get_yaxis_transform(), ax.transData + ax.transAxes.inverted()
+        named: list[tuple[Any, tuple[float, float], float]] = []
+        left = []
+        for mark, entry in zip((mark for mark in self.marks if mark.label), entries, strict=True):
+            end = _right_end(mark)
+            reach, height = shares.transform(end)
+            if isinstance(mark, Level) or reach > 0.7:
+                named.append((mark, end, height))
+            else:
+                left.append(entry)
+        # In inches; labels and titles will make the axes a little smaller.
+        heights = np.array([height for *_, height in named]) * ax.bbox.height / ax.figure.dpi
+        moves = _apart(heights, 1.5 * _NAME_SIZE / 72) - heights
+        for (mark, end, _), move in zip(named, moves, strict=True):
+            line = {"arrowstyle": "-", "color": mark.colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3}
+            ax.annotate(
+                mark.label,
+                end,
+                (1.04, end[1]),
+                xycoords=across if isinstance(mark, Level) else ax.transData,
+                textcoords=across + ScaledTranslation(0, move, ax.figure.dpi_scale_trans),
+                va="center",
+                color=tuple(0.75 * part for part in to_rgb(mark.colour)),
+                fontsize=_NAME_SIZE,
+                arrowprops=line | {"relpos": (0.0, 0.5)},
+            )
+        return left
 
     def _legend(self, ax: Axes, entries: list[Any]) -> None:
         look: dict[str, Any] = {"columnspacing": 1.2, "handlelength": 1.6, "ncols": self.columns}
@@ -366,6 +399,34 @@ class Display:
             look["bbox_transform"] = ax.transAxes + down
         look |= {"title": self.heading or None, "title_fontsize": 9.5, **_LEGENDS[self.legend]}
         ax.legend(handles=entries, **look).set_zorder(10)
+
+
+def _right_end(mark: Any) -> tuple[float, float]:
+    """The last point of a curve; for a level the right end of the axes, as a share of their width, and its value."""
+    if isinstance(mark, Level):
+        return 1.0, mark.value
+    known = np.flatnonzero(np.isfinite(np.asarray(mark.y, float)))
+    return float(np.asarray(mark.x, float)[known[-1]]), float(np.asarray(mark.y, float)[known[-1]])
+
+
+def _apart(places: np.ndarray, step: float) -> np.ndarray:
+    """The places nearest to given ones, in the mean of squares, that keep their order and are a step apart.
+
+    Example:
+        >>> _apart(np.array([0.5, 0.0, 0.5]), 0.2).round(6).tolist()
+        [0.4, 0.0, 0.6]
+    """
+    order = np.argsort(places, kind="stable")
+    # Less a step each, neighbours may touch: where they are out of order, they share the mean.
+    blocks: list[list[float]] = []
+    for place in places[order] - step * np.arange(len(places)):
+        blocks.append([place])
+        while len(blocks) > 1 and np.mean(blocks[-2]) > np.mean(blocks[-1]):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    found = np.empty(len(places))
+    found[order] = [np.mean(block) for block in blocks for _ in block]
+    found[order] += step * np.arange(len(places))
+    return found
 
 
 def cell_edges(centres: np.ndarray) -> np.ndarray:

@@ -83,7 +83,12 @@ def order_parameter_matrix(
 
 
 def kernel_display(
-    kernel: Any, labels: Any = None, *, colorbar: bool = True, classes: Sequence[str] | None = None
+    kernel: Any,
+    labels: Any = None,
+    *,
+    limits: tuple[float, float] | None = None,
+    colorbar: bool = True,
+    classes: Sequence[str] | None = None,
 ) -> Display:
     """The picture of `kernel_image`, whose arguments these are; `classes` are the names of the labels, ascending."""
     matrix = _square("kernel", kernel, ("example", "example"))
@@ -104,22 +109,41 @@ def kernel_display(
         names = [f"{value:+g}".replace("-", "−") for value in values] if classes is None else classes
         across = {"ticks": ends - counts / 2 - 0.5, "names": [f"class {name}" for name in names]}
         down = {**across, "tilt": 90}
-    # The diagonal is often far above the rest and would take the whole range of colours.
-    rest = matrix[~np.eye(count, dtype=bool)] if count > 1 else matrix
-    low, high = np.quantile(rest, [0.01, 0.99]).tolist()
-    ends = low, high if high > low else low + 1
+    ends = kernel_limits(matrix) if limits is None else limits
     marks.insert(0, Image(matrix, edges, edges, SEQUENTIAL, ends, bar="K" if colorbar else ""))
     axes = Axis(**across, limits=(-0.5, count - 0.5)), Axis(**down, limits=(count - 0.5, -0.5))
     about = "kernel K between training examples, by class"
     return Display(marks, *axes, "", size=(4.4, 3.8), frame=False, square=True, about=about)
 
 
-def kernel_image(kernel: Any, labels: Any = None, ax: Axes | None = None, *, colorbar: bool = True) -> Axes:
+def kernel_limits(*kernels: np.ndarray) -> tuple[float, float]:
+    """The middle 98 % of the entries off the diagonals of kernels [example, example] that share their colours.
+
+    Diagonals are often far above the rest and would take the whole range of colours.
+
+    Example:
+        >>> kernel_limits(np.eye(3), 2 - np.eye(3))
+        (0.0, 2.0)
+    """
+    rest = [matrix[~np.eye(len(matrix), dtype=bool)] if len(matrix) > 1 else matrix[0] for matrix in kernels]
+    low, high = np.quantile(np.concatenate(rest), [0.01, 0.99]).tolist()
+    return low, high if high > low else low + 1
+
+
+def kernel_image(
+    kernel: Any,
+    labels: Any = None,
+    ax: Axes | None = None,
+    *,
+    limits: tuple[float, float] | None = None,
+    colorbar: bool = True,
+) -> Axes:
     """A kernel K over examples as an image, examples sorted by label, lines between the classes.
 
     Arguments:
         kernel: K [example, example].
         labels: one number per example; by default examples stay in their order.
+        limits: entries at the two ends of the colours; default: the middle 98 % of those off the diagonal.
 
     Example:
         >>> import numpy as np
@@ -127,7 +151,7 @@ def kernel_image(kernel: Any, labels: Any = None, ax: Axes | None = None, *, col
         >>> [label.get_text() for label in ax.get_xticklabels()]
         ['class −1', 'class +1']
     """
-    return kernel_display(kernel, labels, colorbar=colorbar).plot(ax)
+    return kernel_display(kernel, labels, limits=limits, colorbar=colorbar).plot(ax)
 
 
 def _short(value: float) -> str:

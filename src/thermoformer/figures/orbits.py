@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,13 @@ def overlap_name(feature: int, role: str = "o") -> str:
 
 
 def orbit_series(
-    values: Any, ax: Axes | None = None, *, first_step: int = 0, legend: bool = True, spread: Any = None
+    values: Any,
+    ax: Axes | None = None,
+    *,
+    first_step: int = 0,
+    legend: bool = True,
+    spread: Any = None,
+    stacked: bool = False,
 ) -> Axes:
     """An orbit against the step, one colour per feature.
 
@@ -41,13 +48,32 @@ def orbit_series(
         first_step: number of the first row.
         spread: half the height of a band around each curve, of the shape of `values`, such as
             `2 * Fluctuations.deviation(bits)` for 95 % of the networks of N bits.
+        stacked: draw each feature about a zero line of its own, the first on top, with one scale for all.
 
     Example:
         >>> ax = orbit_series([[0.1, 0.2], [0.3, 0.1]], first_step=100)
         >>> ax.get_xlabel(), ax.lines[0].get_xdata().tolist()
         ('step', [100, 101])
     """
+    if stacked:
+        return stacked_display(values, first_step=first_step).plot(ax)
     return series_display(values, first_step=first_step, legend=legend, spread=spread).plot(ax)
+
+
+def stacked_display(values: Any, *, first_step: int = 0) -> Display:
+    """Features one below the other; the label of the axis says how far apart their zero lines are."""
+    columns = _columns("values", values)
+    count = columns.shape[1]
+    # A round number in which the largest swing has room.
+    swing = 2.1 * float(np.abs(columns).max()) or 1.0
+    power = 10.0 ** np.floor(np.log10(swing))
+    apart = next(factor * power for factor in (1, 1.5, 2, 3, 5, 7, 10) if factor * power >= swing)
+    zeros = -apart * np.arange(count)
+    marks: list[Mark] = [Level(zero, PALETTE["grey"], line=0.5, order=-1) for zero in zeros]
+    steps, names = first_step + np.arange(len(columns)), [overlap_name(feature) for feature in range(count)]
+    axes = Axis("step", margin=0.01), Axis(f"zero lines {apart:g} apart", ticks=zeros, names=names)
+    moved = _curves(steps, columns + zeros, axes, False, *marks, names=names, line=1.0, marker=".", size=4.0, order=1)
+    return replace(moved, size=(5.8, 0.9 * count + 0.9))
 
 
 def series_display(
@@ -71,7 +97,7 @@ def series_display(
 
 
 def phase_plane(values: Any, features: tuple[int, int] = (0, 1), ax: Axes | None = None) -> Axes:
-    """The points of an orbit in the plane of two features.
+    """The points of an orbit in the plane of two features, on one scale.
 
     Arguments:
         values: m_o [step, feature].
@@ -86,7 +112,10 @@ def phase_plane(values: Any, features: tuple[int, int] = (0, 1), ax: Axes | None
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < columns.shape[1]:
             raise fail("features", features, f"two numbers from 0 to {columns.shape[1] - 1}")
     across, up = features
-    return plane_display(columns[:, across], columns[:, up], (overlap_name(across), overlap_name(up))).plot(ax)
+    ax = plane_display(columns[:, across], columns[:, up], (overlap_name(across), overlap_name(up))).plot(ax)
+    # Few enough for names of ticks not to touch in a narrow panel.
+    ax.locator_params(nbins=4)
+    return ax
 
 
 def plane_display(across: np.ndarray, up: np.ndarray, names: tuple[str, str]) -> Display:
@@ -101,7 +130,7 @@ def plane_display(across: np.ndarray, up: np.ndarray, names: tuple[str, str]) ->
     look: dict[str, Any] = {"line": 0, "marker": ".", "size": 7.5 if few else 2.0}
     x, y = points if few else (across, up)
     curve = Curve(x, y, PALETTE["blue"], **look)
-    return Display((curve,), Axis(names[0]), Axis(names[1]), size=(4.2, 3.8), about="phase plane")
+    return Display((curve,), Axis(names[0]), Axis(names[1]), size=(4.2, 3.8), square=True, about="phase plane")
 
 
 def power_spectrum_curve(spectrum: xr.DataArray, ax: Axes | None = None, *, legend: bool = True) -> Axes:

@@ -180,14 +180,14 @@ def head_pruning_curves(
     Arguments:
         dataset: as `thermoformer.transformers.pruning_curve` gives it.
         penalty: of the probe, one of those in the dataset; default: the first.
-        legend: whether names are written on the right.
+        legend: whether names are written at the ends of the lines.
 
     Example:
         >>> import xarray as xr
         >>> value = ("rule", "seed", "removed"), [[[0.9, 0.8], [0.8, 0.8]], [[0.9, 0.5], [0.8, 0.6]]]
         >>> axes = {"rule": ["evidence", "random"], "seed": [0, 1], "fraction": ("removed", [0.0, 0.5])}
         >>> ax = head_pruning_curves(xr.Dataset({"value": value}, axes, {"measure": "accuracy"}))
-        >>> [text.get_text() for text in ax.get_legend().get_texts()]
+        >>> [text.get_text() for text in ax.texts]
         ['evidence, scored again', 'random', 'all heads']
     """
     values = _values(dataset, penalty).transpose("rule", "seed", "removed")
@@ -207,7 +207,7 @@ def head_pruning_curves(
     spread = f"mean ± standard error of {draws} draws" if draws > 1 else "one draw"
     up = Axis(f"test {measure}{', %' if percent else ''}\n{spread}", log=measure == "perplexity")
     size = (7.4, 4.4) if legend else (5.2, 4.2)
-    ax = Display(marks, across, up, "right" if legend else "", size=size).plot(ax)
+    ax = Display(marks, across, up, "ends" if legend else "", size=size).plot(ax)
     if up.log:
         _readable_ticks(ax)
     return ax

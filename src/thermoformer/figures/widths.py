@@ -36,6 +36,7 @@ def width_display(
     *,
     levels: Mapping[str, float] | None = None,
     marked: float | None = None,
+    marked_name: str = "",
     legend: bool = True,
 ) -> Display:
     """The picture of `curves_against_width`, whose arguments these are."""
@@ -58,8 +59,8 @@ def width_display(
         marks.append(Level(level, PALETTE[colour], line=1.5, dashes=dashes, label=name))
     if marked is not None:
         first = next(iter(tables.values()))[widths == marked]
-        ring = {"line": 0, "marker": "o", "size": 13, "hollow": True}
-        marks.append(Curve([marked], first, PALETTE["black"], label=f"N = {marked:g}", **ring, order=0.5))
+        ring = {"line": 0, "marker": "o", "size": 13, "hollow": True, "label": marked_name or f"N = {marked:g}"}
+        marks.append(Curve([marked], first, PALETTE["black"], **ring, order=0.5))
     return Display(marks, width_axis(widths), legend="inside" if legend else "")
 
 
@@ -70,6 +71,7 @@ def curves_against_width(
     *,
     levels: Mapping[str, float] | None = None,
     marked: float | None = None,
+    marked_name: str = "",
     legend: bool = True,
 ) -> Axes:
     """Curves over the width N on a logarithmic axis, with lines across for what has no width.
@@ -79,6 +81,7 @@ def curves_against_width(
         curves: by name, [width]; nan where there is no such number. At most six.
         levels: by name, a number each, such as that of the Gaussian process. At most three.
         marked: a width at which a ring is drawn about the first curve.
+        marked_name: what the legend says of the ring; default: the width.
         legend: whether names are written beside the curves.
 
     Example:
@@ -86,7 +89,8 @@ def curves_against_width(
         >>> [text.get_text() for text in ax.get_legend().get_texts()]
         ['theory', 'GP', 'N = 10']
     """
-    return width_display(widths, curves, levels=levels, marked=marked, legend=legend).plot(ax)
+    shown = {"levels": levels, "marked": marked, "marked_name": marked_name, "legend": legend}
+    return width_display(widths, curves, **shown).plot(ax)
 
 
 def accuracy_against_width(
@@ -94,9 +98,10 @@ def accuracy_against_width(
     ax: Axes | None = None,
     *,
     published: Mapping[float, float] | None = None,
+    limits: tuple[float, float] | None = None,
     legend: bool = True,
 ) -> Axes:
-    """Accuracy against N: mean over seeds, one standard deviation either side.
+    """Accuracy against N: mean over seeds, one standard deviation either side; names stand at the ends of the curves.
 
     Arguments:
         dataset: `accuracy` [seed, width] as fractions, with the infinite width for the Gaussian process. Drawn as well
@@ -105,6 +110,7 @@ def accuracy_against_width(
             some seeds only is placed by its mean difference from `accuracy` on these seeds, with the standard
             deviation of this difference: so it shows the sampler against the theory, not its seeds against the others.
         published: accuracies to compare with, by width, drawn as open circles.
+        limits: lowest and highest accuracy of the axis, in percent; default: from the data.
 
     Example:
         >>> import numpy as np
@@ -141,7 +147,8 @@ def accuracy_against_width(
     if shown:
         ring: dict[str, Any] = {"line": 0, "marker": "o", "size": 9, "hollow": True, "order": 0.5}
         marks.append(Curve(list(shown), list(shown.values()), PALETTE["black"], label="published, one seed", **ring))
-    return Display(marks, width_axis(widths), Axis("test accuracy (%)"), legend="inside" if legend else "").plot(ax)
+    up = Axis("test accuracy (%)", limits)
+    return Display(marks, width_axis(widths), up, legend="ends" if legend else "", size=(6.0, 3.6)).plot(ax)
 
 
 def _beside_theory(dataset: xr.Dataset, values: xr.DataArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -8,18 +8,16 @@ from matplotlib.figure import Figure
 
 from ... import figures
 from ...figures import styled
+from ...figures.matrices import kernel_limits
 from ..words import width_name
 from .config import MarkovConfig
 from .published import published_numbers
-
-# What comes first in the legend; the Gaussian processes follow.
-_LEGEND = ("theory", "theory, diagonal of U only", "exact finite width", "sampled networks", "published, one seed")
 
 
 @styled
 def draw_accuracy(dataset: xr.Dataset, config: MarkovConfig) -> Figure:
     """Accuracy against width, one panel per variant."""
-    figure, axes = figures.figure_grid(1, len(config.variants), size=(5.2, 4.4))
+    figure, axes = figures.figure_grid(1, len(config.variants), size=(6.4, 4.2))
     lowest = 100 * min(float(dataset.accuracy.min()), float(dataset.accuracy_diagonal.min()))
     for ax, variant in zip(axes[0], config.variants, strict=True):
         chosen = dataset.sel(variant=variant.name)
@@ -29,17 +27,11 @@ def draw_accuracy(dataset: xr.Dataset, config: MarkovConfig) -> Figure:
         names = {width: (variant.name, "accuracy", width) for width in dataset.width.values.tolist()}
         shown = {width: published[name] / 100 for width, name in names.items() if name in published}
         chosen, below = _split_references(chosen, lowest)
-        figures.accuracy_against_width(chosen, ax, published=shown, legend=False)
+        figures.accuracy_against_width(chosen, ax, published=shown, limits=(lowest - 3, 100))
         ax.set_title(f"{variant.name}, $\\sigma_\\perp$ = {variant.perpendicular_noise:g}")
-        ax.set_ylim(lowest - 3, 100)
         for name, value in below.items():
-            ax.text(0.03, 0.03, f"GP, {name}: {value:.0f} %, below the axis", transform=ax.transAxes, fontsize=9.5)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    order = np.argsort(
-        [(_LEGEND.index(label) if label in _LEGEND else len(_LEGEND)) for label in labels], kind="stable"
-    )
-    places = {"loc": "outside lower center", "ncols": 3, "frameon": False}
-    figure.legend([handles[place] for place in order], [labels[place] for place in order], **places)
+            look = {"ha": "right", "fontsize": 9.5, "transform": ax.transAxes}
+            ax.text(0.98, 0.03, f"GP, {name}: {value:.0f} %, below the axis", **look)
     return figure
 
 
@@ -67,7 +59,7 @@ def draw_order_parameters(dataset: xr.Dataset, config: MarkovConfig) -> Figure:
 
 @styled
 def draw_label_overlap(dataset: xr.Dataset, config: MarkovConfig) -> Figure:
-    """Overlap of the labels with the principal components, smallest width and Gaussian process, first seed.
+    """Share of the labels in the leading principal components, smallest width and Gaussian process, first seed.
 
     One seed: the component that carries the labels comes at another place in every seed, and a mean would blur it.
     """
@@ -82,14 +74,17 @@ def draw_label_overlap(dataset: xr.Dataset, config: MarkovConfig) -> Figure:
 
 @styled
 def draw_kernels(dataset: xr.Dataset, config: MarkovConfig) -> Figure:
-    """Kernels of the first seed's training examples at the smallest width and for the Gaussian process."""
+    """Kernels of the first seed's training examples at the smallest width and for the Gaussian process.
+
+    Those of one variant share their colours.
+    """
     figure, axes = figures.figure_grid(len(config.variants), 2, size=(4.4, 3.7))
-    first = dataset.isel(seed=0)
     for row, variant in zip(axes, config.variants, strict=True):
-        for ax, width in zip(row, dataset.kernel_width.values, strict=True):
-            kernel = first.kernel.sel(variant=variant.name, kernel_width=width).values
-            figures.kernel_image(kernel, dataset.label.values, ax)
-            ax.set_title(f"{variant.name}, {width_name(width)}")
+        kernels = dataset.kernel.isel(seed=0).sel(variant=variant.name)
+        limits = kernel_limits(*kernels.values)
+        for ax, kernel in zip(row, kernels, strict=True):
+            figures.kernel_image(kernel.values, dataset.label.values, ax, limits=limits, colorbar=ax is row[-1])
+            ax.set_title(f"{variant.name}, {width_name(float(kernel.kernel_width))}")
     return figure
 
 

@@ -47,7 +47,8 @@ def draw_accuracy(dataset: xr.Dataset, config: OneShotConfig) -> Figure:
             "GP with the trained U, τ by validation": float(means["trained U"].sel(part=part)),
         }
         marked = float(dataset.compared_width)
-        figures.curves_against_width(finite, curves, ax, levels=levels, marked=marked, legend=False)
+        ring = {"marked": marked, "marked_name": f"{width_name(marked)}, looked at closely below"}
+        figures.curves_against_width(finite, curves, ax, levels=levels, **ring, legend=False)
         if "repeated_accuracy" in dataset:
             for (name, mean), line in zip(curves.items(), ax.lines, strict=False):
                 spread = spreads[name.removeprefix("theory, ")].sel(width=finite, part=part)
@@ -97,12 +98,11 @@ def draw_head_scores(dataset: xr.Dataset, config: OneShotConfig) -> Figure:
 
 @styled
 def draw_label_overlap(dataset: xr.Dataset, config: OneShotConfig) -> Figure:
-    """Overlap of the labels with the principal components of the kernel: best width and Gaussian process."""
+    """Share of the labels in the leading principal components of the kernel: best width and Gaussian process."""
     figure, axes = figures.figure_grid(size=(8.0, 3.6))
     overlap = at_choice(dataset, "validation").label_overlap
     shown = {width_name(width): overlap.sel(width=width) for width in (float(dataset.compared_width), np.inf)}
-    ax = figures.label_overlap(shown, axes[0, 0])
-    ax.set_ylim(0, 1.1 * max(float(values.max()) for values in shown.values()))
+    figures.label_overlap(shown, axes[0, 0])
     return figure
 
 

@@ -112,11 +112,19 @@ class PhaseDiagram(Study):
     def figures(self, dataset: xr.Dataset, config: PhaseDiagramConfig) -> dict[str, Any]:
         """Regimes and leading exponent side by side, and the regimes alone."""
         from ... import figures
+        from ...figures.display import Text
 
         figure, axes = figures.figure_grid(1, 2, size=(5.8, 4.6))
+        alone = figures.phase_diagram_image(dataset)
         figures.phase_diagram_image(dataset, axes[0, 0])
         figures.phase_diagram_image(dataset, axes[0, 1], show="exponent")
-        return {"phase_diagram": figure, "regimes": figures.phase_diagram_image(dataset).figure}
+        for ax in (*axes[0], alone):
+            ax.axhline(GAMMA, color=figures.PALETTE["black"], linewidth=1.2, linestyle=(0, (4, 3)), zorder=4)
+            Text(config.betas[1], GAMMA, f"γ = {GAMMA:g}", across="right", up="bottom", shift=(-4, 3), rim=True).draw(
+                ax, 5
+            )
+            ax.set(xlabel="β, inverse temperature of the output", ylabel="γ, inverse temperature of attention")
+        return {"phase_diagram": figure, "regimes": alone.figure}
 
     def values(self, dataset: xr.Dataset, config: PhaseDiagramConfig) -> dict[str, Any]:
         """The largest exponent, how many points each regime has, and at each γ the first β that is not periodic."""
