@@ -113,10 +113,10 @@ def demo(
 
 @app.command()
 def solve(
-    file: Annotated[Path, typer.Argument(help="npz file: y with xi, or y with x and attention_1, attention_2, ...")],
+    file: Annotated[Path, typer.Argument(help="npz file (y with xi, or with x and attention_1, ...), or csv file.")],
     width: Annotated[str, typer.Option(help="One width, or N_1..N_L and N_a separated by commas.")],
     temperature: Annotated[float, typer.Option(help="Variance of the observation noise.")],
-    heads: Annotated[str | None, typer.Option(help="Heads per layer, as in 2,2; needed with xi only.")] = None,
+    heads: Annotated[str | None, typer.Option(help="Heads per layer, as in 2,2; not needed with x.")] = None,
     variance: Annotated[str, typer.Option(help="One prior variance, or σ0², σ1²..σL², σa² with commas.")] = "1.0",
     readout: Annotated[
         Literal["last", "first", "mean"], typer.Option(help="Query position that is read; used with x only.")
@@ -128,7 +128,9 @@ def solve(
 ) -> None:
     """Solve the theory for your own arrays.
 
-    The file may also hold xi_test, or x_test with attention_test_1, ..., and y_test: then their predictions come too.
+    An npz file may also hold xi_test, or x_test with attention_test_1, ..., and y_test: then their predictions come
+    too. A csv file has a row per example, a column named label, and a column per feature, named path.feature if there
+    are several paths. Labels 0 and 1 are read as -1 and +1.
     """
     with plain_errors(), messages.status("Solving"):
         widths = _one_or_more(_numbers("width", width, int))
@@ -148,21 +150,45 @@ def solve(
 
 
 FeaturesFile = Annotated[
-    str, typer.Argument(metavar="FEATURES", help="npz file or table of signs; `paper` for the features of the paper.")
+    str,
+    typer.Argument(metavar="FILE", help="Matrix or table of signs, or npz file of features; `paper` for the paper's."),
 ]
+# Shown under the help of both commands; a paragraph is a line there.
+SIGN_FILES = """Two files that work. A matrix of signs (csv, txt, npy or npz) has one pattern per row, used for all four
+roles (as in a Hopfield network), and no positional bits:
+
+1,-1,1,1
+
+-1,1,1,-1
+
+A table of signs has one pattern per line under its role o, v, q or k, positional bits after a bar:
+
+o +-++|-+
+
+v -++-|++
+
+q ++-+|--
+
+k -+++|+-"""
 Beta = Annotated[float, typer.Option(help="Inverse temperature of the output.")]
 Gamma = Annotated[float, typer.Option(help="Inverse temperature of attention.")]
-Epsilon = Annotated[float, typer.Option(help="Weight of positions, from 0 to 1.")]
-Context = Annotated[int | None, typer.Option(help="Tokens that attention sees.", show_default="2^(positional bits)")]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(help="Weight of positions, from 0 to 1.", show_default="0.02; 0 without positional bits"),
+]
+Context = Annotated[
+    int | None,
+    typer.Option(help="Tokens that attention sees.", show_default="2^(positional bits); 4 without them"),
+]
 Transient = Annotated[int, typer.Option(help="Steps before the first one that counts.")]
 
 
-@app.command()
+@app.command(epilog=SIGN_FILES)
 def orbit(
     features: FeaturesFile,
     beta: Beta,
     gamma: Gamma = 220.0,
-    epsilon: Epsilon = 0.02,
+    epsilon: Epsilon = None,
     context: Context = None,
     steps: Annotated[int, typer.Option(help="Steps that are kept.")] = 1000,
     transient: Transient = 1000,
@@ -188,12 +214,12 @@ def orbit(
     _show(report, orbit_tables, as_json)
 
 
-@app.command()
+@app.command(epilog=SIGN_FILES)
 def lyapunov(
     features: FeaturesFile,
     beta: Beta,
     gamma: Gamma = 220.0,
-    epsilon: Epsilon = 0.02,
+    epsilon: Epsilon = None,
     context: Context = None,
     steps: Annotated[int, typer.Option(help="Steps that exponents are averaged over.")] = 20_000,
     transient: Transient = 20_000,
