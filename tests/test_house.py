@@ -6,6 +6,8 @@ import ast
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import thermoformer
@@ -17,11 +19,12 @@ ROOMS = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 # A room may import rooms of a lower floor only. Single files of the top level are rooms of their own.
 FLOORS = (
     ("_plain", "_programs", "_progress", "_validation", "citations"),
-    ("_files", "_keys", "_locks", "_precision"),
+    ("_files", "_keys", "_locks", "_notebook", "_precision"),
     ("learning", "dynamics"),
     ("networks",),
     ("tasks", "transformers", "sweeps", "arrays"),
     ("figures",),
+    ("_plots",),
     ("experiments",),
     ("_reports", "_terminal"),
     ("_dynamics_files", "_sweep_page"),
@@ -30,6 +33,8 @@ FLOORS = (
     ("__main__", "__init__"),
 )
 FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
+# Imports of higher floors inside a function: results draw themselves, and matplotlib is slow to import.
+LATE = {("_notebook", "_plots")}
 
 
 def room_of(path: Path) -> str:
@@ -56,9 +61,15 @@ def test_a_room_imports_only_lower_rooms():
         f"{path.relative_to(SOURCE)} imports {other}"
         for path in FILES
         for other in sorted(rooms_imported(path) - {room_of(path), "__version__"})
-        if FLOOR[other] >= FLOOR[room_of(path)]
+        if FLOOR[other] >= FLOOR[room_of(path)] and (room_of(path), other) not in LATE
     ]
     assert not offenders
+
+
+def test_theories_are_imported_without_what_draws_them():
+    """Late imports stay late: matplotlib would double the time of a start."""
+    code = "import sys, thermoformer.learning, thermoformer.dynamics; assert 'matplotlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_the_check_of_imports_sees_every_way_to_write_one(tmp_path, monkeypatch):
