@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ._progress import in_notebook
 from ._validation import traced
 
 # Entries of an array that a short text shows.
@@ -72,9 +73,9 @@ def draw(figure: str, *arguments: Any, ax: Any = None, **options: Any) -> Any:
 
 def _show(figure: Any) -> None:
     """Displays a figure as pyplot does: in a notebook only. Figures of this library are outside pyplot."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is None or not hasattr(shell, "kernel"):
+    if not in_notebook():
         return
+    shell = sys.modules["IPython"].get_ipython()
     from IPython.core.pylabtools import select_figure_formats
     from IPython.display import display
 

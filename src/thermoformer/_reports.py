@@ -74,7 +74,8 @@ def solution_tables(report: dict[str, Any]) -> Iterator[Table]:
         rows = ((path, matrix[index][index]) for index, path in enumerate(paths))
         yield table_of_rows(("path", "U"), rows, "Diagonal of U")
     scores = (row.values() for row in report["head_scores"])
-    yield table_of_rows(("layer", "head", "score"), map(list, scores), "Head scores")
+    counted = "layers and heads are counted from 0"
+    yield table_of_rows(("layer", "head", "score"), map(list, scores), "Head scores", caption=counted)
 
 
 def orbit_report(model: MeanField, orbit: Orbit, transient: int) -> dict[str, Any]:
