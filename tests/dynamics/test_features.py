@@ -311,7 +311,7 @@ def test_damaged_files_are_named(tmp_path):
     refuse("an entry of 0.5; expected entries", pattern_k=np.full((2, 5), 0.5))
     refuse("NaN", pattern_k=np.full((2, 5), np.nan))
     refuse("agree with o and v", pattern_k=np.ones((3, 5)))
-    for bits in (1, np.nan, np.inf, 1j, "x"):
+    for bits in (1, np.nan, np.inf, 1j, "x", np.void(b"bits")):
         refuse("positional_bits: got", positional_bits=np.array(bits))
     refuse("fractions", fractions=np.array([0.5, 0.5]))
     path.write_bytes(b"not an archive")
