@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ._progress import in_notebook
 from ._validation import traced
 
-# Entries of an array that a short text shows.
+# Entries of an array or a tuple that a short text shows.
 _FIRST = 4
 
 
@@ -50,9 +50,16 @@ def short(value: Any) -> str:
     if traced(value):
         return "traced"
     if isinstance(value, np.ndarray) and value.ndim:
-        entries = [short(entry) for entry in value.ravel()[:_FIRST].tolist()]
-        return f"[{', '.join(entries)}{f', … {value.size}' if value.size > _FIRST else ''}]"
+        return f"[{_entries(value.ravel().tolist())}]"
+    if isinstance(value, tuple):
+        return f"({_entries(value)}{',' if len(value) == 1 else ''})"
     return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _entries(values: Sequence[Any]) -> str:
+    """The first entries and, if there are more, their number."""
+    shown = [repr(value) if isinstance(value, str) else short(value) for value in values[:_FIRST]]
+    return ", ".join([*shown, f"… {len(values)}"] if len(values) > _FIRST else shown)
 
 
 def span(values: Any) -> str:
