@@ -10,7 +10,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from thermoformer import figures
-from thermoformer.dynamics import Features, MeanField, lyapunov_spectrum, orbit
+from thermoformer.dynamics import Features, MeanField, lyapunov_spectrum, orbit, regime
 from thermoformer.learning import (
     Architecture,
     OrderPosterior,
@@ -50,6 +50,7 @@ def results(grid):
         "HeadScores": (head_scores(ARCH, solution.order_parameter), ()),
         "Orbit": (orbit(model, model.token(), steps=100), ()),
         "LyapunovSpectrum": (lyapunov_spectrum(lambda x: 4 * x * (1 - x), 0.3, steps=200), ()),
+        "Regime": (regime(lambda x: x / 2, 1.0, steps=200, transient=100), ()),
     }
 
 
@@ -62,6 +63,7 @@ KINDS = (
     "HeadScores",
     "Orbit",
     "LyapunovSpectrum",
+    "Regime",
 )
 
 
