@@ -41,8 +41,10 @@ lint: setup ## check style and formatting
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-types: setup ## check types
-	@$(BIN)/pyright
+types: setup ## check types, those of the code in README too
+	@mkdir -p build
+	@sed -n '/^```python$$/,/^```$$/{/^```/d;p;}' README.md >build/readme.py
+	@$(BIN)/pyright src build/readme.py
 
 # Four at a time even on two cores: Sphinx deals pages out in runs of ten, and a few of them take long.
 docs: setup ## build the documentation; a warning is an error

@@ -39,6 +39,7 @@ from fuzz_inputs import (
 # More numbers than a file may unpack to, and more bytes than an input may take.
 BOMB = 160 * 2**20
 TABLE = "o -++|--\nv -+-|-+\nq +--|+-\nk ---|--\n"
+CSV = [b"label,one.a,one.b,two.a,two.b\n1,1,2,3,4\n-1,5,6,7,8\n", b"label,a\n1,2\n0,3\n"]
 
 
 def _attention_arrays() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -53,7 +54,7 @@ def _attention_arrays() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
 
 
 def arrays(folder: Path) -> Attempt:
-    """npz files of the command `solve`."""
+    """npz and csv files of the command `solve`."""
     from thermoformer import read_arrays
 
     both = _attention_arrays()
@@ -62,8 +63,11 @@ def arrays(folder: Path) -> Attempt:
 
     def attempt(random: Random, place: Path, number: int) -> None:
         content = known[number] if number < len(known) else odd_archive(random, random.choice(both))
-        (place / "file.npz").write_bytes(content)
-        found = read_arrays(place / "file.npz", readout=random.choice(("last", "first", "mean")))
+        name = "file.npz"
+        if number >= len(known) and random.random() < 0.2:
+            name, content = "file.csv", damaged(random, random.choice(CSV))
+        (place / name).write_bytes(content)
+        found = read_arrays(place / name, readout=random.choice(("last", "first", "mean")))
         if not (np.isfinite(found.features.values).all() and np.isfinite(found.labels).all()):
             raise Wrong("arrays that are not finite")
 
@@ -71,7 +75,7 @@ def arrays(folder: Path) -> Attempt:
 
 
 def features(folder: Path) -> Attempt:
-    """Features of attention dynamics: npz files and tables of signs."""
+    """Features of attention dynamics: npz files, tables of signs and matrices of ±1."""
     from thermoformer._dynamics_files import mean_field
     from thermoformer.dynamics import Features
 
@@ -80,13 +84,14 @@ def features(folder: Path) -> Attempt:
     seeds = [dict(np.load(file, allow_pickle=False)) for file in sorted(folder.glob("*.npz"))]
     heads = TABLE.replace("v -", "v1 -").replace("q +", "q1 +").replace("k -", "k1 -")
     tables = [TABLE, heads + "v2 -++|-+\nq2 +-+|+-\nk2 --+|--\n", "o +-\nv +-\nq -+\nk ++\n"]
+    tables += ["1,-1,1\n-1,-1,1\n", "a b\n+1 -1\n1.0 1\n", npy(np.array([[1, -1], [1, 1]])).decode("latin-1")]
     huge = archive_of({f"{name}.npy": npy(array, shape="(10000000000,)") for name, array in seeds[0].items()})
     known = [huge, bomb("pattern_o", BOMB), b"\xff\xfe", b"o"]
 
     def attempt(random: Random, place: Path, number: int) -> None:
         content = odd_archive(random, random.choice(seeds))
         if random.random() < 0.25:
-            content = damaged(random, random.choice(tables).encode())
+            content = damaged(random, random.choice(tables).encode("latin-1"))
         (place / "features").write_bytes(known[number] if number < len(known) else content)
         mean_field("features", beta=1.0, gamma=220.0, epsilon=0.02, context=random.choice((None, 3)))
 
@@ -98,7 +103,7 @@ def uploads(folder: Path) -> Attempt:
     from thermoformer.app.uploads import table, upload_of
 
     both = _attention_arrays()
-    tables = [b"label,one.a,one.b,two.a,two.b\n1,1,2,3,4\n-1,5,6,7,8\n", b"1,-1,1\n-1,-1,1\n", b"label,a\n1,2\n-1,3\n"]
+    tables = [*CSV, b"1,-1,1\n-1,-1,1\n"]
 
     def attempt(random: Random, place: Path, number: int) -> None:
         read: Callable[..., Any] = random.choice((upload_of, table))

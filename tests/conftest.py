@@ -39,8 +39,8 @@ install_import_hook([f"thermoformer.learning.{name}" for name in ("action", "ker
 DATA = os.environ.get("THERMOFORMER_DATA")
 
 MOST_MAPPED = 16_000
-# Files that use a browser, processes to be killed, or long chains, roughly slowest first. They run before all others,
-# so that no worker waits at the end, and `make test-quick` leaves them out.
+# Files that use a browser, processes to be killed, long chains or data of many shapes, roughly slowest first. They run
+# before all others, so that no worker waits at the end, and `make test-quick` leaves them out.
 SLOW = (
     "app/test_page.py",
     "learning/test_brute_force.py",
@@ -74,6 +74,7 @@ SLOW = (
     "test_train_command.py",
     "test_heads_command.py",
     "test_fuzz.py",
+    "test_estimators.py",
     "test_cli.py",
     "test_commands.py",
 )

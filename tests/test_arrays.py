@@ -79,6 +79,12 @@ def test_examples_to_predict_come_with_or_without_labels(saved):
         ({"xi": XI, "y": Y, "xi_test": XI[:, :3]}, r"xi_test: got \(3, 3\) .*; expected \(4, 3\)"),
         ({"xi": XI, "y": Y, "xi_test": XI * np.inf}, r"xi_test: got 72 NaN or infinite entries; expected finite"),
         ({"xi": XI, "y": Y, "xi_test": XI, "y_test": Y[:2]}, r"y_test: got 2 labels; expected 6"),
+        (
+            {"xi": XI, "y": Y, "xi_test": XI, "y_test": Y > 0},
+            r"y_test: got a label of 0; expected -1 and 1 only, as in",
+        ),
+        ({"xi": XI, "y": Y > 0, "xi_test": XI, "y_test": Y}, r"y_test: got a label of -1; expected 0 and 1 only"),
+        ({"xi": XI, "y": XI[:, :2, 0]}, r"y: got shape \(6, 2\); expected 1 axis"),
         (tokens(x_test=X), r"expected attention_test_1, attention_test_2, ... beside x_test"),
         (tokens(x_test=X, attention_test_1=ATTENTION[0]), r"attention_test: got heads \(2,\); expected \(2, 2\)"),
     ],
@@ -86,6 +92,60 @@ def test_examples_to_predict_come_with_or_without_labels(saved):
 def test_what_is_wrong_with_the_arrays_is_named(saved, arrays, message):
     with pytest.raises(ValueError, match=message):
         read_arrays(saved(**arrays))
+
+
+@pytest.mark.parametrize(
+    ("labels", "test_labels", "notes"),
+    [
+        (Y, Y[:2], ()),
+        (Y > 0, Y[:2] > 0, ("y: labels 0 and 1 are read as −1 and +1",)),
+        ((Y + 1) / 2, (Y[:1] + 1) / 2, ("y: labels 0 and 1 are read as −1 and +1",)),
+        (Y[:, None], Y[:2, None], ("y: [6, 1] is read as [6]", "y_test: [2, 1] is read as [2]")),
+    ],
+)
+def test_how_classes_were_coded_is_said_and_changes_nothing(saved, labels, test_labels, notes):
+    count = len(test_labels)
+    arrays = read_arrays(saved(xi=XI, y=labels, xi_test=XI[:count], y_test=test_labels))
+    np.testing.assert_array_equal(arrays.labels, Y)
+    np.testing.assert_array_equal(arrays.test_labels, Y[:count])
+    assert arrays.notes == notes
+
+
+def test_numbers_to_be_met_stay_as_they_are(saved):
+    # 0 and 1 among other numbers are no classes.
+    values = [0.0, 1.0, 2.0, 0.5, 0.0, 1.0]
+    arrays = read_arrays(saved(xi=XI, y=values, xi_test=XI, y_test=values))
+    assert arrays.labels.tolist() == arrays.test_labels.tolist() == values and arrays.notes == ()
+
+
+def write_csv(path, header, table):
+    np.savetxt(path, table, "%.17g", delimiter=",", header=header, comments="")
+    return path
+
+
+def test_a_csv_file_holds_the_same_arrays(saved, tmp_path):
+    names = ",".join(f"{path}.{feature}" for path in "abcd" for feature in "xyz")
+    table = np.column_stack([XI.reshape(6, 12), Y])
+    arrays = read_arrays(write_csv(tmp_path / "mine.CSV", f"{names},label", table))
+    np.testing.assert_array_equal(arrays.features.values, XI)
+    np.testing.assert_array_equal(arrays.labels, Y)
+    assert arrays.heads is None
+    one = read_arrays(write_csv(tmp_path / "one.csv", "label,a,b", np.column_stack([Y > 0, XI[:, 0, :2]])))
+    np.testing.assert_array_equal(one.features.values, XI[:, :1, :2])
+    np.testing.assert_array_equal(one.labels, Y)
+
+
+def test_csv_files_that_are_refused_name_what_would_do(tmp_path):
+    file = tmp_path / "mine.csv"
+    with pytest.raises(FileNotFoundError, match=r"not there; expected a csv file with a column named label"):
+        read_arrays(file)
+    for content, message in (
+        (b"1,2\n3,4\n", "file: got no column named label; expected a first row of names"),
+        (b"label,a\n1,?\n", r"file: got '\?' in row 1, column 2; expected a finite number"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            read_arrays(file)
 
 
 def test_an_unknown_readout_is_refused(saved):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import thermoformer
 from thermoformer import experiments
 from thermoformer.citations import bibtex
 from thermoformer.cli import app
+from thermoformer.dynamics import Features
 from thermoformer.learning import Architecture, ConvergenceError, PathFeatures, head_scores, random_attention, solve
 
 RANDOM = np.random.default_rng(1)
@@ -83,6 +85,18 @@ def test_tokens_with_attention_give_the_same_solution_as_their_attentioned_input
 def test_the_form_reaches_the_solver(tokens, form):
     report = json.loads(run("solve", tokens, *SETTINGS, "--json", "--form", form).stdout)
     assert report["stats"]["form"] == form
+
+
+def test_a_csv_file_with_labels_0_and_1_gives_the_same_solution(tmp_path, solution):
+    columns = ",".join(f"{path}.{feature}" for path in range(4) for feature in range(3))
+    table = np.column_stack([XI[TRAIN].reshape(8, 12), Y[TRAIN] > 0])
+    file = tmp_path / "mine.csv"
+    np.savetxt(file, table, "%.17g", delimiter=",", header=f"{columns},label", comments="")
+    given = ("solve", file, "--heads", "2,2", *SETTINGS)
+    report = json.loads(run(*given, "--json").stdout)
+    np.testing.assert_allclose(report["order_parameter"], solution.order_parameter, rtol=1e-8)
+    assert report["notes"] == ["y: labels 0 and 1 are read as −1 and +1"]
+    assert "labels 0 and 1 are read" in " ".join(run(*given).stdout.split())
 
 
 def test_one_width_and_a_list_of_variances(tokens):
@@ -343,6 +357,28 @@ def test_orbit_prints_tables_for_a_table_an_archive_and_correlations(features_fi
         assert word in shown[0].stdout
     known = run("orbit", features_files / "classes.npz", *MAP, "--epsilon", 0, "--context", 3, "--json")
     assert known.exit_code == 0 and json.loads(known.stdout)["settings"]["context"] == 3
+
+
+def test_a_matrix_of_signs_is_enough_for_orbit_and_lyapunov(tmp_path):
+    """A stored pattern of a Hopfield network is a fixed point."""
+    (tmp_path / "mine.csv").write_text("1,1,-1,1\n1,-1,1,1\n")
+    assert run("orbit", tmp_path / "mine.csv", *MAP).exit_code == 0
+    settings = ("--beta", 1.5, "--steps", 2000, "--transient", 500)
+    report = json.loads(run("lyapunov", tmp_path / "mine.csv", *settings, "--json").stdout)
+    assert report["regime"] == "fixed point"
+    assert report["settings"] == {"beta": 1.5, "gamma": 220.0, "epsilon": 0.0, "context": 4}
+
+
+@pytest.mark.parametrize("command", ["orbit", "lyapunov"])
+def test_files_in_the_help_work(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    lines = [line.strip() for line in run(command, "--help").stdout.splitlines()]
+    matrix = [line for line in lines if re.fullmatch(r"[-,1]+", line)]
+    table = [line for line in lines if re.fullmatch(r"[ovqk] [-+|]+", line)]
+    assert (len(matrix), len(table)) == (2, 4)
+    for rows, positional in ((matrix, 0), (table, 2)):
+        (tmp_path / "mine").write_text("\n".join(rows))
+        assert Features.from_file(tmp_path / "mine").positional_bits == positional
 
 
 def test_lyapunov_tells_regime_period_and_exponents():

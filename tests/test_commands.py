@@ -97,6 +97,23 @@ def test_help_explains_every_option(command, monkeypatch):
     for parameter in found.params:
         names = parameter.opts if parameter.param_type_name == "option" else ()
         assert all(name in text for name in names) and parameter.help[:30] in text  # type: ignore[attr-defined]
+        # Arguments are words in capitals, as in error messages and in the documentation.
+        assert names or parameter.metavar[0].isupper()
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("thermoformer so", "solve"),
+        ("thermoformer sweep st", "status"),
+        ("thermoformer reproduce orbit-diagram-", "-zoom"),
+    ],
+)
+def test_the_shell_completes_commands_and_experiments(typed, offered, monkeypatch):
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
+    result = CliRunner().invoke(app, [], prog_name="thermoformer", env={"_THERMOFORMER_COMPLETE": "complete_bash"})
+    assert offered in result.stdout
 
 
 def test_help_names_the_defaults():

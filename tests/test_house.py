@@ -17,11 +17,12 @@ ROOMS = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 # A room may import rooms of a lower floor only. Single files of the top level are rooms of their own.
 FLOORS = (
     ("_plain", "_programs", "_progress", "_validation", "citations"),
-    ("_files", "_keys", "_locks", "_precision"),
+    ("_files", "_keys", "_locks", "_notebook", "_precision"),
     ("learning", "dynamics"),
     ("networks",),
-    ("tasks", "transformers", "sweeps", "arrays"),
+    ("tasks", "transformers", "sweeps", "arrays", "estimators"),
     ("figures",),
+    ("_plots",),
     ("experiments",),
     ("_reports", "_terminal"),
     ("_dynamics_files", "_sweep_page"),
@@ -30,6 +31,8 @@ FLOORS = (
     ("__main__", "__init__"),
 )
 FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
+# Imports of higher floors inside a function: results draw themselves, and matplotlib is slow to import.
+LATE = {("_notebook", "_plots")}
 
 
 def room_of(path: Path) -> str:
@@ -56,9 +59,17 @@ def test_a_room_imports_only_lower_rooms():
         f"{path.relative_to(SOURCE)} imports {other}"
         for path in FILES
         for other in sorted(rooms_imported(path) - {room_of(path), "__version__"})
-        if FLOOR[other] >= FLOOR[room_of(path)]
+        if FLOOR[other] >= FLOOR[room_of(path)] and (room_of(path), other) not in LATE
     ]
     assert not offenders
+
+
+def test_late_imports_are_within_functions():
+    for room, other in LATE:
+        file = SOURCE / f"{room}.py"
+        assert other in rooms_imported(file)
+        at_once = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+        assert not [alias for node in at_once for alias in node.names if alias.name == other]
 
 
 def test_the_check_of_imports_sees_every_way_to_write_one(tmp_path, monkeypatch):

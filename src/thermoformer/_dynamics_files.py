@@ -10,13 +10,14 @@ import numpy as np
 
 from ._files import open_file, read_netcdf, write_netcdf
 from ._reports import settings_of
-from ._validation import check_memory, fail
+from ._validation import InputError, check_memory, fail
 from .dynamics import Features, MeanField, Orbit, Window
 
 PAPER = "paper"
 # Features that are known by correlations only have no tokens to start from: they start from this value everywhere.
 _SMALL_START = 0.1
-_ZIP = b"PK"
+# The paper's values, taken for features without positional bits where a command is given none.
+_USUAL_EPSILON, _USUAL_CONTEXT = 0.02, 4
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # Arrays of the size of a window that a step of the map takes, at most.
 _COPIES = 16
@@ -25,18 +26,31 @@ MOST_STEPS = 10**12
 
 
 def read_features(file: str) -> Features:
-    """Features from a file, an npz archive or a table of signs by what is in it; `paper` for the paper's own."""
+    """Features from a file, as `Features.from_file` takes them; `paper` for the paper's own."""
     if file == PAPER:
         return Features.paper()
-    expected = "an npz file or a table of signs, or the word paper"
-    with open_file(file, name="features", expected=expected) as stream:
-        beginning = stream.read(len(_ZIP))
-    return Features.load(file) if beginning == _ZIP else Features.from_table(Path(file))
+    try:
+        return Features.from_file(file)
+    except InputError as error:
+        if error.argument != "features":
+            raise
+        raise type(error)(error.argument, error.got, f"{error.expected}, or the word {PAPER}") from error
 
 
 def mean_field(file: str, **settings: Any) -> tuple[MeanField, Window]:
-    """The mean-field map of the features in a file, and a start: the window that its first pattern of o leads to."""
+    """The mean-field map of the features in a file, and a start: the window that its first pattern of o leads to.
+
+    Arguments:
+        file: as in `read_features`.
+        settings: those of `MeanField`. An epsilon of None is that of the paper, or 0 without positional bits; a context
+            of None is then that of the paper, since there is no usual one.
+    """
     features = read_features(file)
+    bits = features.positional_bits
+    if settings.get("epsilon") is None:
+        settings["epsilon"] = _USUAL_EPSILON if bits else 0.0
+    if settings.get("context") is None and not bits:
+        settings["context"] = _USUAL_CONTEXT
     if (context := settings.get("context")) is not None:
         numbers = max(context, 0) * features.heads * features.count
         check_memory("context", context, 8 * _COPIES * numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import math
 import os
@@ -10,7 +11,8 @@ import subprocess
 import sys
 import warnings
 import zipfile
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 FREELY_UNPACKED = 256 * 2**20
 LARGEST_RATIO = 32
 MOST_ARRAYS = 1000
+# A larger text file of numbers takes seconds to parse.
+LARGEST_TEXT = 64 * 2**20
 NETCDF_ENGINE = "h5netcdf"
 # Seconds that the check of a netCDF file may take, besides those for its size.
 NETCDF_TIME_LIMIT = 30.0
@@ -40,6 +44,7 @@ _KINDS = {
     stat.S_IFBLK: "a device and not a regular file",
 }
 _NPZ = "an npz file, as numpy.savez writes it"
+_NPY = "an npy file, as numpy.save writes it"
 
 
 class FileError(OSError, InputError):
@@ -222,21 +227,127 @@ def _claimed_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo, label: str
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise fail(name, f"{place} in another compression", _NPZ)
     try:
-        with archive.open(member) as stream:
-            version = np.lib.format.read_magic(stream)
-            one = version == (1, 0)
-            read = np.lib.format.read_array_header_1_0 if one else np.lib.format.read_array_header_2_0
-            shape, _, kind = read(stream)
-            content = member.file_size - stream.tell()
-        numbers = math.prod(shape)
-        whole = all(type(size) is int and size >= 0 for size in shape)
+        stream = archive.open(member)
     except Exception as error:
         raise fail(name, f"{place}, which is not an array, or a damaged one ({_short(error)})", _NPZ) from error
+    with stream:
+        return _array_bytes(stream, member.file_size, place, name, _NPZ)
+
+
+def _array_bytes(stream: IO[bytes], size: int, place: str, name: str, expected: str) -> int:
+    """Memory for the array in a stream of `size` bytes, by its header."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        one = version == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if one else np.lib.format.read_array_header_2_0
+        shape, _, kind = read(stream)
+        content = size - stream.tell()
+        numbers = math.prod(shape)
+        whole = all(type(length) is int and length >= 0 for length in shape)
+    except Exception as error:
+        raise fail(name, f"{place}, which is not an array, or a damaged one ({_short(error)})", expected) from error
     if kind.hasobject:
         raise fail(name, f"{place}, an array of Python objects", "arrays of numbers only")
     if not whole or numbers * kind.itemsize != content:
         raise fail(name, f"{place}, which does not hold its shape {shape}", "whole arrays")
     return numbers * max(8, kind.itemsize)
+
+
+def read_npy(path: str | os.PathLike[str], *, name: str = "file") -> np.ndarray:
+    """The array of an npy file. Nothing is unpickled, and its size is checked before it is read.
+
+    Arguments:
+        path: of the file.
+        name: of the argument, for errors.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.save(f"{folder}/a.npy", [1, 2])
+        ...     read_npy(f"{folder}/a.npy")
+        array([1, 2])
+    """
+    with open_file(path, name=name, expected=_NPY) as stream, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy warns of odd headers
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        if (claimed := _array_bytes(stream, size, str(path), name, _NPY)) > machine_memory():
+            got = f"{path}, whose array takes {claimed / 2**20:.0f} MiB in memory"
+            raise fail(name, got, f"at most {machine_memory() / 2**20:.0f} MiB")
+        stream.seek(0)
+        try:
+            return np.lib.format.read_array(stream, allow_pickle=False)
+        except Exception as error:
+            raise fail(name, f"{path}, which is not an npy file, or a damaged one ({_short(error)})", _NPY) from error
+
+
+def csv_table(
+    content: bytes, *, name: str = "file", most_cells: int | None = None
+) -> tuple[list[str] | None, np.ndarray]:
+    """The header of a csv file, if its first row is not numbers, and its numbers [row, column].
+
+    Arguments:
+        content: of the file, in UTF-8.
+        name: of the argument, for errors.
+        most_cells: that the file may hold; default: any number.
+
+    Example:
+        >>> header, table = csv_table(b"label,a\\n1,0.5\\n-1,2\\n")
+        >>> header, table.tolist()
+        (['label', 'a'], [[1.0, 0.5], [-1.0, 2.0]])
+    """
+    try:
+        return number_table(csv.reader(io.StringIO(content.decode("utf-8-sig")), strict=True), name, most_cells)
+    except UnicodeDecodeError as error:
+        raise fail(name, f"bytes that are no text (at {error.start})", "a csv file in UTF-8") from error
+    except csv.Error as error:
+        raise fail(name, f"a row that is not csv ({error})", "values separated by commas") from error
+
+
+def number_table(
+    rows: Iterable[list[str]], name: str = "file", most_cells: int | None = None
+) -> tuple[list[str] | None, np.ndarray]:
+    """The same for rows of cells; empty rows are passed over.
+
+    Example:
+        >>> number_table([["1", "-1"], [], ["-1", "1"]])[1].tolist()
+        [[1.0, -1.0], [-1.0, 1.0]]
+    """
+    header: list[str] | None = None
+    width, numbers = 0, array("d")  # a list of Python's own numbers would take several times the memory
+    for cells in rows:
+        if not any(cell.strip() for cell in cells):
+            continue
+        if not width:
+            width = len(cells)
+            if any(_number(cell) is None for cell in cells):
+                header = [cell.strip() for cell in cells]
+                if len(set(header)) != width:
+                    raise fail(name, "a name twice in its first row", "each column named once")
+                continue
+        row = len(numbers) // width + 1
+        if len(cells) != width:
+            raise fail(name, f"{len(cells)} values in row {row}", f"{width}, as in the first row")
+        for column, cell in enumerate(cells, 1):
+            number = _number(cell)
+            if number is None or not math.isfinite(number):
+                got = f"{cell.strip()[:20]!r} in row {row}, column {column}"
+                raise fail(name, got, "a finite number")
+            numbers.append(number)
+        if most_cells is not None and len(numbers) > most_cells:
+            raise fail(name, f"more than {most_cells} values", "fewer")
+    if not width:
+        raise fail(name, "no rows", "at least one")
+    if not numbers:
+        raise fail(name, f"0 rows of {width}", "at least one row of numbers")
+    return header, np.frombuffer(numbers).reshape(-1, width)
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
 
 
 def _short(text: object) -> str:

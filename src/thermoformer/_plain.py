@@ -44,7 +44,11 @@ def table_of_rows(
 
 
 def table_of_values(
-    values: Mapping[str, Any], title: str | None = None, header: Sequence[str] = ("quantity", "value")
+    values: Mapping[str, Any],
+    title: str | None = None,
+    header: Sequence[str] = ("quantity", "value"),
+    **options: Any,
 ) -> Any:
-    """A table with one value per line, under its name."""
-    return table_of_rows(header, ((name.replace("_", " "), value) for name, value in values.items()), title)
+    """A table with one value per line, under its name; options as in `table_of_rows`."""
+    rows = ((name.replace("_", " "), value) for name, value in values.items())
+    return table_of_rows(header, rows, title, **options)

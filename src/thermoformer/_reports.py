@@ -38,6 +38,7 @@ def solution_report(arrays: Arrays, solution: Solution) -> dict[str, Any]:
         "architecture": {"heads": arch.heads, "widths": arch.widths, "variances": arch.variances},
         "temperature": solution.temperature,
         "examples": arrays.features.examples,
+        "notes": arrays.notes,
         **{name: getattr(solution, name) for name in _SUMMARY},
         "stats": asdict(solution.stats),
         "paths": arch.path_names(),
@@ -64,7 +65,7 @@ def solution_tables(report: dict[str, Any]) -> Iterator[Table]:
     summary = {name: report[name] for name in _SUMMARY}
     tested = report.get("prediction", {})
     summary |= report["stats"] | {f"test {name}": tested[name] for name in ("bias", "accuracy") if name in tested}
-    yield table_of_values(summary, "Solution")
+    yield table_of_values(summary, "Solution", caption="; ".join(report["notes"]) or None)
     paths, matrix = report["paths"], report["order_parameter"]
     if len(paths) <= LARGEST_TABLE:
         rows = ((path, *row) for path, row in zip(paths, matrix, strict=True))
@@ -73,7 +74,8 @@ def solution_tables(report: dict[str, Any]) -> Iterator[Table]:
         rows = ((path, matrix[index][index]) for index, path in enumerate(paths))
         yield table_of_rows(("path", "U"), rows, "Diagonal of U")
     scores = (row.values() for row in report["head_scores"])
-    yield table_of_rows(("layer", "head", "score"), map(list, scores), "Head scores")
+    counted = "layers and heads are counted from 0"
+    yield table_of_rows(("layer", "head", "score"), map(list, scores), "Head scores", caption=counted)
 
 
 def orbit_report(model: MeanField, orbit: Orbit, transient: int) -> dict[str, Any]:

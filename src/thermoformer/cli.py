@@ -33,7 +33,6 @@ from ._validation import fail, nonnegative_integer
 PAGE_MARK = b"p.lead { font-size: 1.1em; color: #444; }"
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="The statistical mechanics of transformers.",
@@ -62,9 +61,23 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes.", sh
 ClusterAddress = Annotated[str | None, typer.Option(help="Address of a dask scheduler.")]
 
 
+def _experiment_names(incomplete: str) -> list[tuple[str, str]]:
+    """What the shell offers after `reproduce`: names with what they show."""
+    from .experiments import EXPERIMENTS
+
+    return [(name, one.summary) for name, one in EXPERIMENTS.items() if name.startswith(incomplete)]
+
+
 @app.command()
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="The experiment; without it, the list of experiments.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="The experiment; without it, the list of experiments.",
+            autocompletion=_experiment_names,
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small size: seconds to minutes, as the list says.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")] = 0,
     train: Annotated[bool, typer.Option("--train", help="Train a network first, where one is needed.")] = False,
@@ -104,8 +117,13 @@ def demo(
     with plain_errors(kept=out):
         folder_for_results(out)
         refuse_foreign(out / "index.html", mark=PAGE_MARK)
-        from .experiments import run_demo
+        from .experiments import EXPERIMENTS, run_demo
+        from .experiments.demo import PARTS
 
+        messages.print(f"{len(PARTS)} quick experiments, then one page about them. Times are those of two CPU cores.")
+        for number, name in enumerate(PARTS, 1):
+            part = EXPERIMENTS[name]
+            messages.print(f"{number}. {name}, {part.quick_time}: {part.summary}", highlight=False)
         with console_progress(messages) as progress:
             page = run_demo(out, progress=progress)
         _tell(f"Page: {page}")
@@ -113,10 +131,12 @@ def demo(
 
 @app.command()
 def solve(
-    file: Annotated[Path, typer.Argument(help="npz file: y with xi, or y with x and attention_1, attention_2, ...")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="npz file (y with xi, or with x and attention_1, ...), or csv file.")
+    ],
     width: Annotated[str, typer.Option(help="One width, or N_1..N_L and N_a separated by commas.")],
     temperature: Annotated[float, typer.Option(help="Variance of the observation noise.")],
-    heads: Annotated[str | None, typer.Option(help="Heads per layer, as in 2,2; needed with xi only.")] = None,
+    heads: Annotated[str | None, typer.Option(help="Heads per layer, as in 2,2; not needed with x.")] = None,
     variance: Annotated[str, typer.Option(help="One prior variance, or σ0², σ1²..σL², σa² with commas.")] = "1.0",
     readout: Annotated[
         Literal["last", "first", "mean"], typer.Option(help="Query position that is read; used with x only.")
@@ -128,7 +148,9 @@ def solve(
 ) -> None:
     """Solve the theory for your own arrays.
 
-    The file may also hold xi_test, or x_test with attention_test_1, ..., and y_test: then their predictions come too.
+    An npz file may also hold xi_test, or x_test with attention_test_1, ..., and y_test: then their predictions come
+    too. A csv file has a row per example, a column named label, and a column per feature, named path.feature if there
+    are several paths. Labels 0 and 1 are read as -1 and +1.
     """
     with plain_errors(), messages.status("Solving"):
         widths = _one_or_more(_numbers("width", width, int))
@@ -148,21 +170,45 @@ def solve(
 
 
 FeaturesFile = Annotated[
-    str, typer.Argument(metavar="FEATURES", help="npz file or table of signs; `paper` for the features of the paper.")
+    str,
+    typer.Argument(metavar="FILE", help="Matrix or table of signs, or npz file of features; `paper` for the paper's."),
 ]
+# Shown under the help of both commands; a paragraph is a line there.
+SIGN_FILES = """Two files that work. A matrix of signs (csv, txt, npy or npz) has one pattern per row, used for all four
+roles (as in a Hopfield network), and no positional bits:
+
+1,-1,1,1
+
+-1,1,1,-1
+
+A table of signs has one pattern per line under its role o, v, q or k, positional bits after a bar:
+
+o +-++|-+
+
+v -++-|++
+
+q ++-+|--
+
+k -+++|+-"""
 Beta = Annotated[float, typer.Option(help="Inverse temperature of the output.")]
 Gamma = Annotated[float, typer.Option(help="Inverse temperature of attention.")]
-Epsilon = Annotated[float, typer.Option(help="Weight of positions, from 0 to 1.")]
-Context = Annotated[int | None, typer.Option(help="Tokens that attention sees.", show_default="2^(positional bits)")]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(help="Weight of positions, from 0 to 1.", show_default="0.02; 0 without positional bits"),
+]
+Context = Annotated[
+    int | None,
+    typer.Option(help="Tokens that attention sees.", show_default="2^(positional bits); 4 without them"),
+]
 Transient = Annotated[int, typer.Option(help="Steps before the first one that counts.")]
 
 
-@app.command()
+@app.command(epilog=SIGN_FILES)
 def orbit(
     features: FeaturesFile,
     beta: Beta,
     gamma: Gamma = 220.0,
-    epsilon: Epsilon = 0.02,
+    epsilon: Epsilon = None,
     context: Context = None,
     steps: Annotated[int, typer.Option(help="Steps that are kept.")] = 1000,
     transient: Transient = 1000,
@@ -188,12 +234,12 @@ def orbit(
     _show(report, orbit_tables, as_json)
 
 
-@app.command()
+@app.command(epilog=SIGN_FILES)
 def lyapunov(
     features: FeaturesFile,
     beta: Beta,
     gamma: Gamma = 220.0,
-    epsilon: Epsilon = 0.02,
+    epsilon: Epsilon = None,
     context: Context = None,
     steps: Annotated[int, typer.Option(help="Steps that exponents are averaged over.")] = 20_000,
     transient: Transient = 20_000,
@@ -294,7 +340,7 @@ def resume(
 
 @app.command()
 def train(
-    task: Annotated[Literal["one-shot"], typer.Argument(help="What to learn.")],
+    task: Annotated[Literal["one-shot"], typer.Argument(metavar="TASK", help="What to learn: one-shot.")],
     heads: Annotated[str | None, typer.Option(help="Heads per layer.", show_default="4,4")] = None,
     width: Annotated[int | None, typer.Option(help="Width N.", show_default="512")] = None,
     key_size: Annotated[int | None, typer.Option(help="Rows of the query and key weights.", show_default="128")] = None,
@@ -339,9 +385,11 @@ def train(
 
 @app.command()
 def heads(
-    model: Annotated[str, typer.Argument(help="A folder with a model and its tokenizer, or a name on the hub.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A folder with a model and its tokenizer, or a name on the hub.")
+    ],
     task: Annotated[str, typer.Option(help="trec, sst2, FILE.tsv (text, tab, label), or text with FILE.txt.")],
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE.txt]", help="Plain text, with --task text.")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE.txt", help="Plain text, with --task text.")] = None,
     prune: Annotated[float, typer.Option(help="The share of the heads to remove.")] = 0.5,
     method: Annotated[str, typer.Option(help="What scores heads: evidence, theory, gradient, ...")] = "evidence",
     out: Annotated[Path, typer.Option(help="Folder for what it writes.")] = Path("results/heads"),

@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from thermoformer.dynamics.features import Features
+from thermoformer.dynamics.features import PAPER_TABLE, Features
 from thermoformer.dynamics.meanfield import MeanField
 from thermoformer.dynamics.site_classes import all_signs, odd_subsets
 
@@ -311,7 +311,7 @@ def test_damaged_files_are_named(tmp_path):
     refuse("an entry of 0.5; expected entries", pattern_k=np.full((2, 5), 0.5))
     refuse("NaN", pattern_k=np.full((2, 5), np.nan))
     refuse("agree with o and v", pattern_k=np.ones((3, 5)))
-    for bits in (1, np.nan, np.inf, 1j, "x"):
+    for bits in (1, np.nan, np.inf, 1j, "x", np.void(b"bits")):
         refuse("positional_bits: got", positional_bits=np.array(bits))
     refuse("fractions", fractions=np.array([0.5, 0.5]))
     path.write_bytes(b"not an archive")
@@ -362,6 +362,54 @@ def test_tables_with_heads_and_from_files(tmp_path):
     (tmp_path / "table.txt").write_text(text, encoding="utf-8")
     for path in (tmp_path / "table.txt", str(tmp_path / "table.txt")):
         np.testing.assert_array_equal(Features.from_table(path).columns["q"], features.columns["q"])
+
+
+MATRIX = np.array([[1, -1, 1], [-1, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("name", "save"),
+    [
+        ("mine.csv", lambda path: path.write_text("1,-1,1\n-1,1,1\n")),
+        ("mine.txt", lambda path: path.write_text("# two patterns\n1 -1 1\n\n-1 +1 1.0  # the second\n")),
+        ("semicolons.csv", lambda path: path.write_text("a;b;c\n1; -1; 1\n-1; 1; 1\n")),
+        ("savetxt.txt", lambda path: np.savetxt(path, MATRIX)),
+        ("mine.npy", lambda path: np.save(path, MATRIX)),
+        ("mine.npz", lambda path: np.savez(path, mine=MATRIX)),
+    ],
+)
+def test_one_matrix_is_the_patterns_of_all_roles(name, save, tmp_path):
+    save(tmp_path / name)
+    features = Features.from_file(tmp_path / name)
+    assert features.to_xarray().equals(Features.from_patterns([MATRIX] * 4).to_xarray())
+    assert features.to_xarray().equals(Features.from_patterns(MATRIX).to_xarray())
+
+
+def test_a_file_may_hold_a_table_or_what_save_wrote(tmp_path):
+    paper = Features.paper()
+    paper.save(tmp_path / "saved.npz")
+    (tmp_path / "table.txt").write_text(PAPER_TABLE)
+    for name in ("saved.npz", "table.txt"):
+        assert Features.from_file(tmp_path / name).to_xarray().equals(paper.to_xarray())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"1,-1\n0,1\n", "with an entry of 0; expected an npz file or a table of signs, or a matrix of 1 and -1"),
+        (b"1,-1\n1\n", "with 1 values in row 2; expected .* such as the two lines 1,-1,1 and -1,1,1"),
+        (b"The best engineers\nread 1 2\n", "with 'read' in row 1, column 1; expected an npz file or a table"),
+        (b"", "with no rows"),
+        (b"\xff\xfe", "not text in UTF-8"),
+        (b"\x93NUMPY and no more", "not an array, or a damaged one"),
+        (b"o +x\n", r"table, line 1: got '\+x'"),
+    ],
+)
+def test_a_file_of_no_signs_is_told_what_would_do(content, message, tmp_path):
+    path = tmp_path / "mine"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        Features.from_file(path)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,8 @@ def test_one_page_for_both(quick, tmp_path):
 def test_the_command_says_where_the_page_is(quick, tmp_path):
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
     assert result.exit_code == 0 and "index.html" in result.output
+    for number, name in enumerate(("markov", "orbit-diagram"), 1):
+        assert f"{number}. {name}, {listing.EXPERIMENTS[name].quick_time}: " in result.output
 
 
 def test_commands_on_the_page_exist(quick, tmp_path):

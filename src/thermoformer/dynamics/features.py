@@ -16,15 +16,29 @@ import jax
 import numpy as np
 import xarray as xr
 
-from .._files import npz_bytes, open_file, read_npz, write_safely
+from .._files import LARGEST_TEXT, npz_bytes, number_table, open_file, read_npy, read_npz, write_safely
 from .._keys import KeyLike, as_key, numpy_generator
-from .._validation import fail, nonnegative_integer, one_number, positive_integer, positive_number, real_array, traced
+from .._validation import (
+    InputError,
+    fail,
+    nonnegative_integer,
+    one_number,
+    positive_integer,
+    positive_number,
+    real_array,
+    traced,
+)
 from . import site_classes
 from .maps import pytree
 from .site_classes import ROLES, Arrays, JointClasses, all_signs, odd_subsets, role_shape
 
-# A larger file is not a table that somebody typed.
-LARGEST_TABLE = 64 * 2**20
+# What `Features.from_file` takes, in words.
+FILE_OF_SIGNS = (
+    "an npz file or a table of signs, or a matrix of 1 and -1 (csv, txt, npy, npz) "
+    "such as the two lines 1,-1,1 and -1,1,1"
+)
+_ROLE = "o1?|[vqk][0-9]{0,9}"
+_ZIP, _NPY = b"PK", b"\x93NUMPY"
 SIGNS = {"+": 1.0, "-": -1.0, "−": -1.0}
 # Dynamics §2, the paper's features: three semantic segments, then two positional bits.
 PAPER_TABLE = """
@@ -103,7 +117,8 @@ class Features:
 
         Arguments:
             semantic: role to o [feature, column]; v, q, k [feature, column] or [head, feature, column]. Or one array
-                [role, feature, column], roles in the order o, v, q, k.
+                [role, feature, column], roles in the order o, v, q, k. Or one array [feature, column]: the same
+                patterns for all roles, as in a Hopfield network.
             positional: the same with the positional bits in place of the columns; None for no positional bits.
             fractions: the fraction of the semantic bits that has each column, [column]; equal by default, as when every
                 column is one bit.
@@ -113,10 +128,12 @@ class Features:
             >>> features = Features.from_patterns({"o": ones, "v": ones, "q": -ones, "k": ones})
             >>> features.weights["q"].tolist()
             [[[-1.0, -1.0]]]
+            >>> Features.from_patterns([[1, 1, -1], [1, -1, 1]]).columns["k"].astype(int).tolist()
+            [[[1, 1, -1], [1, -1, 1]]]
         """
-        columns = _patterns("semantic", semantic)
+        columns = _patterns("semantic", _for_all_roles(semantic))
         heads, count, width = columns["v"].shape
-        bits = _positional(positional, count, heads)
+        bits = _positional(_for_all_roles(positional), count, heads)
         share = np.full(width, 1 / width) if fractions is None else real_array("fractions", fractions, ("column",))
         if share.shape != (width,):
             raise fail("fractions", f"{len(share)} fractions", f"{width}, one per column of semantic")
@@ -172,7 +189,46 @@ class Features:
             ... ''').odd_correlations("v").round(3).tolist()
             [[[-0.333]]]
         """
+        expected = "the text of a table or a path to one"
+        # One line is never a whole table, so a string of one line can only be a path.
+        if isinstance(table, Path) or (isinstance(table, str) and "\n" not in table):
+            table = _text_of(Path(table), "table", expected)
+        if not isinstance(table, str):
+            raise fail("table", type(table).__name__, expected)
         return cls.from_patterns(*_read_table(table))
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Self:
+        """Features from a file: what `save` wrote, a table of signs, or a matrix of ±1. Its content tells which it is.
+
+        A matrix [feature, column] has the same patterns for all four roles, as in a Hopfield network, and no positional
+        bits. It is text with one pattern per row, numbers separated by commas or spaces, or an npy file, or an npz file
+        with one array.
+
+        Arguments:
+            path: the file.
+
+        Example:
+            >>> import tempfile
+            >>> path = Path(tempfile.mkdtemp()) / "mine.csv"
+            >>> _ = path.write_text("1,-1,1\\n-1,1,1\\n")
+            >>> Features.from_file(path).columns["o"].astype(int).tolist()
+            [[1, -1, 1], [-1, 1, 1]]
+        """
+        with open_file(path, name="features", expected=FILE_OF_SIGNS) as stream:
+            beginning = stream.read(len(_NPY))
+        if beginning.startswith(_ZIP):
+            return cls.load(path)
+        if beginning == _NPY:
+            return _from_matrix(cls, path, read_npy(path, name="features"))
+        lines = [line.split("#")[0].strip() for line in _text_of(path, "features", FILE_OF_SIGNS).splitlines()]
+        if re.fullmatch(_ROLE, next(filter(None, lines), "").partition(" ")[0]):
+            return cls.from_table("\n".join([*lines, ""]))
+        try:
+            matrix = number_table(re.split(r"\s*[,;]\s*|\s+", line) for line in lines)[1]
+        except InputError as error:
+            raise fail("features", f"{path} with {error.got}", FILE_OF_SIGNS) from error
+        return _from_matrix(cls, path, matrix)
 
     @classmethod
     def paper(cls) -> Self:
@@ -412,9 +468,12 @@ class Features:
 
         It holds `pattern_{o,v,q,k}` [feature, columns and positional bits] (v, q, k with a head axis first if there are
         several heads) and `semantic_bits`, the number of columns; perhaps `positional_bits` and, if the columns stand
-        for unequal shares of the bits, `fractions`. Other arrays are not used.
+        for unequal shares of the bits, `fractions`. Other arrays are not used. Or it holds one array [feature, column]
+        of any other name, the same patterns for all roles.
         """
         arrays = read_npz(path, name="path")
+        if len(arrays) == 1 and not re.match("pattern_|signs|weights_|positional_", name := next(iter(arrays))):
+            return _from_matrix(cls, path, arrays[name])
 
         def named(kind: str, *also: str) -> dict[str, np.ndarray]:
             needed = [*(f"{kind}_{role}" for role in ROLES), *also]
@@ -430,7 +489,8 @@ class Features:
                     expected = f"[feature, {columns} semantic bits and positional bits], perhaps with heads first"
                     raise fail(f"pattern_{role}", f"shape {pattern.shape} in {str(path)!r}", expected)
             bits = patterns["o"].shape[-1] - columns
-            if not np.array_equal(given := arrays.get("positional_bits", np.asarray(bits)), bits):
+            given = arrays.get("positional_bits", np.asarray(bits))
+            if given.dtype.kind == "V" or not np.array_equal(given, bits):  # bytes without a type compare with nothing
                 raise fail("positional_bits", f"{given!r} in {str(path)!r}", f"{bits}, as in pattern_o")
             semantic = {role: pattern[..., :columns] for role, pattern in patterns.items()}
             positional = {role: pattern[..., columns:] for role, pattern in patterns.items()}
@@ -531,27 +591,43 @@ def _fair_signs(generator: np.random.Generator, features: int, heads: int, width
     return {role: generator.choice([-1.0, 1.0], role_shape(role, features, heads, width)) for role in ROLES}
 
 
-def _read_table(table: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _for_all_roles(patterns: Any) -> Any:
+    """One array [feature, bit] for each of the four roles; anything else as it is."""
+    try:
+        one = np.ndim(patterns) == 2
+    except ValueError:  # a sequence of arrays with different shapes, one per role
+        one = False
+    return dict.fromkeys(ROLES, patterns) if one else patterns
+
+
+def _from_matrix(cls: type[Features], path: str | Path, matrix: np.ndarray) -> Any:
+    """Features with the same patterns for all roles, from a matrix in a file."""
+    try:
+        return cls.from_patterns(_signs("matrix", matrix, ("feature", "column")))
+    except InputError as error:
+        raise fail("features", f"{path} with {error.got}", FILE_OF_SIGNS) from error
+
+
+def _text_of(path: str | Path, name: str, expected: str) -> str:
+    """The content of a text file."""
+    with open_file(path, name=name, expected=expected) as stream:
+        content = stream.read(LARGEST_TEXT + 1)
+    if len(content) > LARGEST_TEXT:
+        raise fail(name, f"{path} of more than {LARGEST_TEXT // 2**20} MiB", expected)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise fail(name, f"{path}, which is not text in UTF-8 (byte {error.start})", expected) from error
+
+
+def _read_table(table: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Semantic and positional signs from lines such as "o -++|--"; see `Features.from_table`."""
-    expected = "the text of a table or a path to one"
-    # One line is never a whole table, so a string of one line can only be a path.
-    if isinstance(table, Path) or (isinstance(table, str) and "\n" not in table):
-        with open_file(path := Path(table), name="table", expected=expected) as stream:
-            content = stream.read(LARGEST_TABLE + 1)
-        if len(content) > LARGEST_TABLE:
-            raise fail("table", f"{path} of more than {LARGEST_TABLE // 2**20} MiB", expected)
-        try:
-            table = content.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise fail("table", f"{path}, which is not text in UTF-8 (byte {error.start})", expected) from error
-    if not isinstance(table, str):
-        raise fail("table", type(table).__name__, expected)
     rows: dict[str, dict[int, list[Any]]] = {role: {} for role in ROLES}
     for number, line in enumerate(table.splitlines(), 1):
         if not (content := line.split("#")[0].strip()):
             continue
         name, _, signs = content.partition(" ")
-        known = re.fullmatch("o1?|[vqk][0-9]{0,9}", name)
+        known = re.fullmatch(_ROLE, name)
         head = int(name[1:] or 1) if known else 0
         if head < 1:
             raise fail(f"table, line {number}", repr(name), "a role o, v, q or k, for v, q, k perhaps with a head: v2")

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from .._notebook import Result, draw
 from .._validation import fail, nonnegative_number, positive_integer
 from .engine import Plan, Report, check_steps, finite_lanes, kept_rows, one_orbit, unbounded
 from .maps import Lanes, as_map
 from .tangents import Exponents, exponents_of, orthonormalise
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-@dataclass(frozen=True, eq=False)
-class LyapunovSpectrum:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LyapunovSpectrum(Result):
     """Lyapunov exponents per step, largest first.
 
     Fields:
@@ -55,6 +59,23 @@ class LyapunovSpectrum:
         ends = np.linspace(0, self.steps, len(self.running) + 1)[1:]
         where = {"exponent": np.arange(1, len(self.exponents) + 1), "step": ends}
         return xr.Dataset(variables, where, {"steps": self.steps, "transient": self.transient, "engine": self.engine})
+
+    def summary(self) -> dict[str, Any]:
+        """Exponents with their errors, and what they are averages over."""
+        return {
+            "exponents": self.exponents,
+            "errors": self.errors,
+            "steps": self.steps,
+            "transient": self.transient,
+        }
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws the exponents with two standard errors; those lost to rounding are left out.
+
+        Arguments:
+            ax: Axes to draw on; default: a new figure, which notebooks show.
+        """
+        return draw("exponents_with_errors", self.exponents, self.errors, ax=ax)
 
 
 def kaplan_yorke_dimension(exponents: Any, zero: float = 0.0) -> float:

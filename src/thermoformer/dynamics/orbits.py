@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
+from .._notebook import Result, draw, span
 from .._validation import fail, nonnegative_integer, numpy_for, positive_integer, real_array, traced
 from . import engine
 from .engine import Density, Plan, Tally, check_steps, kept_rows
 from .maps import Lanes, Map, as_map
 from .meanfield import MeanField, Window
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-@dataclass(frozen=True, eq=False)
-class Orbit:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Orbit(Result):
     """An orbit of the mean-field map. Row t of overlaps is of token t, the query; row t of A makes token t + 1.
 
     Fields:
@@ -39,6 +43,28 @@ class Orbit:
         axes = {2: ("step", "feature"), 3: ("step", "head", "feature")}
         variables = {name: (axes[array.ndim], array) for name, array in arrays.items()}
         return xr.Dataset(variables, {"feature": np.arange(1, self.A.shape[1] + 1)})
+
+    def summary(self) -> dict[str, Any]:
+        """Its length, the number of features, and the range of m_o."""
+        steps, features = np.shape(self.A)
+        return {"steps": steps, "features": features, "m_o": span(self.m_o)}
+
+    def plot(self, ax: Axes | None = None, *, steps: int = 120, **options: Any) -> Axes:
+        """Draws the overlaps m_o over the last steps.
+
+        Arguments:
+            ax: Axes to draw on; default: a new figure, which notebooks show.
+            steps: how many steps, counted from the end.
+            options: those of `figures.orbit_series`.
+
+        Example:
+            >>> from thermoformer.dynamics import Features
+            >>> model = MeanField(Features.paper(), beta=1.27, gamma=220.0, epsilon=0.02)
+            >>> orbit(model, model.token(), steps=100).plot(steps=20).lines[0].get_xdata()[:2].tolist()
+            [80, 81]
+        """
+        first = max(len(self.m_o) - positive_integer("steps", steps), 0)
+        return draw("orbit_series", self.m_o[first:], ax=ax, **{"first_step": first, **options})
 
 
 @dataclass(frozen=True, eq=False)

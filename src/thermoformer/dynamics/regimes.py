@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from .._keys import KeyLike, as_key, numpy_generator
+from .._notebook import Result, draw
 from .._validation import fail, nonnegative_integer, nonnegative_number, positive_integer
 from .engine import Plan, Report, Returns, check_steps, one_orbit, survey
 from .maps import as_map
 from .meanfield import MeanField, Window
 from .tangents import exponents_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 REGIMES = ("fixed point", "periodic", "quasi-periodic", "chaos", "hyperchaos", "undecided")
 UNSETTLED = ("chaos", "hyperchaos", "undecided")
@@ -32,8 +36,8 @@ STEADY_ERRORS = 2 * ZERO_GAIN
 MOST_ZEROS = 2
 
 
-@dataclass(frozen=True, eq=False)
-class Regime:
+@dataclass(frozen=True, eq=False, repr=False)
+class Regime(Result):
     """The verdict on one orbit.
 
     Fields:
@@ -68,6 +72,20 @@ class Regime:
             attrs={"regime": self.name, "period": self.period or 0, "reason": self.reason, "steps": self.steps}
             | {"engine": self.engine},
         )
+
+    def summary(self) -> dict[str, Any]:
+        """The verdict, the exponents, the period if there is one, and why nothing is decided where nothing is."""
+        period = {"period": self.period} if self.period else {}
+        reason = {"reason": self.reason} if self.name == "undecided" else {}
+        return {"regime": self.name} | period | {"exponents": self.exponents, "steps": self.steps} | reason
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws the exponents with two standard errors; those lost to rounding are left out.
+
+        Arguments:
+            ax: Axes to draw on; default: a new figure, which notebooks show.
+        """
+        return draw("exponents_with_errors", self.exponents, self.errors, ax=ax)
 
 
 def regime(

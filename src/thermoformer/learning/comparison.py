@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import math
 import time
 import warnings
@@ -14,6 +15,7 @@ import jax
 import numpy as np
 
 from .._keys import KeyLike, as_key
+from .._notebook import Result, draw
 from .._validation import fail, nonnegative_number, one_of, positive_integer, positive_number
 from .architecture import Architecture
 from .corrections import one_loop
@@ -27,7 +29,9 @@ from .weights import METHODS as SAMPLERS
 from .weights import sample_weights_on_paths
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
+    from matplotlib.axes import Axes
 
 METHODS = ("gaussian process", "saddle", "one-loop", "exact", "sampled")
 # What is taken as the truth, best first: the exact posterior has the same law as sampled networks and less noise.
@@ -55,9 +59,9 @@ class Distance:
     order_parameter_noise: float
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """Methods side by side on one problem, as `compare` returns it; print it for a table.
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Result):
+    """Methods side by side on one problem, as `compare` returns it; print it for a table, which notebooks show.
 
     Fields:
         architecture, temperature: of the network.
@@ -120,7 +124,32 @@ class Comparison:
             rows.append(row | {"seconds": self.seconds[name], "mixed": mixed})
         return rows
 
+    def summary(self) -> dict[str, Any]:
+        """The methods, the reference, and the temperature."""
+        return {"methods": tuple(self.results), "reference": self.reference, "temperature": self.temperature}
+
+    def plot(self, axes: Sequence[Axes] | np.ndarray | None = None) -> np.ndarray:
+        """Draws means, standard deviations and entries of U of all methods against those of the reference.
+
+        Arguments:
+            axes: three Axes to draw on; default: a new figure, which notebooks show.
+
+        Returns:
+            The three Axes.
+        """
+        return draw("comparison_panels", self.to_xarray(), ax=axes)
+
     def __str__(self) -> str:
+        frame, notes = self._table()
+        lines = [line.rstrip() for line in frame.to_string().splitlines()]
+        return "\n".join([*lines, *notes])
+
+    def _repr_html_(self) -> str:
+        frame, notes = self._table()
+        return frame.to_html() + "".join(f"<p>{html.escape(note)}</p>" for note in notes)
+
+    def _table(self) -> tuple[pandas.DataFrame, list[str]]:
+        """The table that is shown, and the notes under it."""
         import xarray
 
         rows, words = self.table(), {"mean": "mean", "deviation": "s.d.", "order_parameter": "U"}
@@ -136,13 +165,12 @@ class Comparison:
         columns["mixed"] = [{None: "", True: "yes", False: "NO"}[row["mixed"]] for row in rows]
         data = {name: ("method", cells) for name, cells in columns.items()}
         frame = xarray.Dataset(data, {"method": list(self.results)}).to_dataframe()
-        text = frame.rename_axis(index=None, columns="method").to_string()
-        parts = [line.rstrip() for line in text.splitlines()]
+        notes = []
         if any(isinstance(result, Posterior) for result in self.results.values()):
-            parts.append("±: what Monte-Carlo noise alone would show")
-        parts += [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
-        parts += [f"{name} has not mixed: {reason}" for name, reason in self.unmixed.items()]
-        return "\n".join(parts)
+            notes.append("±: what Monte-Carlo noise alone would show")
+        notes += [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
+        notes += [f"{name} has not mixed: {reason}" for name, reason in self.unmixed.items()]
+        return frame.rename_axis(index=None, columns="method"), notes
 
     def to_xarray(self, head_names: Sequence[Sequence[str]] | None = None) -> xarray.Dataset:
         """By `approach`: predictions along `example` (and `output`), U along `path` and `path_other`, and scalars.

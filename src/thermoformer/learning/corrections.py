@@ -30,7 +30,7 @@ from .results import NewExamples, PathSum, Prediction, joined, new_examples, raw
 from .saddle import Solution, checked_solution
 
 
-class CorrectedSolution(eqx.Module, PathSum):
+class CorrectedSolution(PathSum, eqx.Module):
     """The correction of order 1/N to the order parameters, predictions and evidence of a saddle.
 
     All other attributes, such as `action`, `stats` or `vector`, are those of the saddle.
@@ -57,6 +57,10 @@ class CorrectedSolution(eqx.Module, PathSum):
         if name not in ("problem", "action", "energy", "entropy", "converged", "stats", "vector"):
             raise AttributeError(name)
         return getattr(self.saddle, name)
+
+    def summary(self) -> dict[str, Any]:
+        """The network and the log evidence."""
+        return super().summary() | {"log_evidence": self.log_evidence}
 
     def predict(self, features: PathFeatures) -> Prediction:
         """Mean and variance of the output for new examples to order 1/N, fluctuations of U included.

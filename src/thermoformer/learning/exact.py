@@ -110,7 +110,7 @@ class LatentTarget(eqx.Module):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class OrderPosterior(Posterior):
     """Draws of the order parameters from the exact posterior at finite width.
 

@@ -15,6 +15,7 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._notebook import Result, draw, span
 from .._precision import MATMUL_PRECISION
 from .._validation import (
     fail,
@@ -43,6 +44,7 @@ from .sampling import Diagnostics, SamplerStats, diagnose
 
 if TYPE_CHECKING:
     import xarray
+    from matplotlib.axes import Axes
 
 # Names of axes: of predictions, of U, and of draws.
 EXAMPLES, ROWS, DRAWS = ("example", "output"), ("path", "path_other"), ("chain", "draw")
@@ -50,7 +52,7 @@ EXAMPLES, ROWS, DRAWS = ("example", "output"), ("path", "path_other"), ("chain",
 CHUNK = 20_000_000
 
 
-class Prediction(eqx.Module):
+class Prediction(Result, eqx.Module):
     """Mean and variance of the network's output for each test example; τ is not part of the variance.
 
     Fields:
@@ -107,6 +109,27 @@ class Prediction(eqx.Module):
         axes = EXAMPLES[: self.mean.ndim]
         return xarray.Dataset({name: (axes, value) for name, value in vars(self).items() if value is not None})
 
+    def summary(self) -> dict[str, Any]:
+        """Sizes, and the ranges of mean and variance."""
+        outputs = {"outputs": self.mean.shape[1]} if np.ndim(self.mean) == 2 else {}
+        sizes = {"examples": len(self.mean)} | outputs
+        return sizes | {"mean": span(self.mean), "variance": span(self.variance)}
+
+    def plot(self, labels: Any = None, ax: Axes | None = None) -> Axes:
+        """Draws means in ascending order with two standard deviations, and the labels as points.
+
+        Arguments:
+            labels: y [example], or [example, output]; default: none are drawn.
+            ax: Axes to draw on; default: a new figure, which notebooks show.
+
+        Example:
+            >>> Prediction(np.array([0.5, -2.0]), np.array([0.25, 1.0])).plot([1, -1]).get_ylabel()
+            'output'
+        """
+        if labels is not None:
+            labels = labels_for("labels", labels, len(self.mean), 1 if self.mean.ndim == 1 else self.mean.shape[1])
+        return draw("predicted_outputs", self.mean, self.variance, labels, ax=ax)
+
 
 def accuracies(means: np.ndarray, labels: Any) -> np.ndarray:
     """`Prediction.accuracy` of many means [set, example] or [set, example, output], by set."""
@@ -136,7 +159,7 @@ def labels_or_classes(name: str, labels: Any, examples: int, outputs: int) -> np
     return values
 
 
-class PathSum(abc.ABC):
+class PathSum(Result, abc.ABC):
     """Base of all results: the mean output is a sum over paths, f(x) = Σ_π w_π·ξ_π(x).
 
     Fields:
@@ -197,6 +220,24 @@ class PathSum(abc.ABC):
         attributes = description(self.architecture) | {"temperature": self.temperature}
         data = {"order_parameter": (ROWS, self.order_parameter)}
         return xarray.Dataset(data, coords=dict.fromkeys(ROWS, names), attrs=attributes)
+
+    def summary(self) -> dict[str, Any]:
+        """The network and the temperature."""
+        arch = self.architecture
+        widths = arch.widths[0] if len(set(arch.widths)) == 1 else arch.widths
+        more = {"outputs": arch.outputs} if arch.outputs > 1 else {}
+        return {"heads": arch.heads, "widths": widths} | more | {"temperature": self.temperature}
+
+    def plot(self, head_names: Sequence[Sequence[str]] | None = None, ax: Axes | None = None, **options: Any) -> Axes:
+        """Draws the order parameter U between paths.
+
+        Arguments:
+            head_names: names of the heads of each layer, for the names of the paths; default: numbers.
+            ax: Axes to draw on; default: a new figure, which notebooks show.
+            options: those of `figures.order_parameter_matrix`.
+        """
+        names = self.architecture.order_names(head_names)
+        return draw("order_parameter_matrix", self.order_parameter, names, ax=ax, **options)
 
 
 def description(arch: Architecture) -> dict[str, Any]:
@@ -331,7 +372,7 @@ def joined(parts: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *arrays: together(arrays), *parts)
 
 
-class Predictor(eqx.Module, PathSum):
+class Predictor(PathSum, eqx.Module):
     """The Gaussian predictor with kernel K(U) on one training set.
 
     Fields, beside those of `PathSum`:
@@ -451,7 +492,7 @@ def label_alignment(kernel_matrix: Any, labels: Any, components: int | None = No
 Moments = tuple[np.ndarray, Any]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Posterior(PathSum):
     """Draws from the posterior of a network.
 
@@ -489,6 +530,10 @@ class Posterior(PathSum):
     def to_xarray(self) -> xarray.DataTree:
         """The draws, as `draws`."""
         return self.draws
+
+    def summary(self) -> dict[str, Any]:
+        """The network, the draws, and whether their chains have mixed."""
+        return super().summary() | {name: getattr(self.diagnostics, name) for name in ("chains", "draws", "mixed")}
 
     def _prediction(self, parts: Iterable[Moments]) -> Prediction:
         """The law of total variance over draws; errors from the scatter of batches."""

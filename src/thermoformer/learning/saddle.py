@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._notebook import Result, draw
 from .._validation import (
     fail,
     instance,
@@ -32,6 +33,7 @@ from .results import ROWS, Predictor, singular_kernel
 
 if TYPE_CHECKING:
     import xarray
+    from matplotlib.axes import Axes
 
 METHODS = ("auto", "newton", "limited-memory")
 # Largest gradient entry, in whitened coordinates, of the action over (max N + P), at which a minimum counts as found.
@@ -144,6 +146,11 @@ class Solution(Predictor):
         for layer, gram in enumerate(self.order_parameters[1:], start=2):
             data[f"order_parameter_{layer}"] = ((f"path_{layer}", f"path_{layer}_other"), gram)
         return super().to_xarray().assign(data).assign_attrs(method=self.stats.method)
+
+    def summary(self) -> dict[str, Any]:
+        """The network, whether a minimum was found and by which method, and the log evidence."""
+        found = {"method": self.stats.method, "converged": self.converged, "log_evidence": self.log_evidence}
+        return super().summary() | found
 
 
 def solve(
@@ -406,8 +413,8 @@ def reason_for(solution: Solution, tolerance: float) -> str:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class SolutionGrid:
+@dataclass(frozen=True, eq=False, repr=False)
+class SolutionGrid(Result):
     """Solutions over widths × temperatures on one training set.
 
     Fields:
@@ -446,6 +453,59 @@ class SolutionGrid:
         widths = list(self.widths) if simple else [str(width) for width in self.widths]
         coordinates = {"width": widths, "temperature": list(self.temperatures)} | dict.fromkeys(ROWS, names)
         return xarray.Dataset(data, coords=coordinates)
+
+    def summary(self) -> dict[str, Any]:
+        """The axes, and how many solutions have converged."""
+        found = self.converged
+        axes = {"widths": self.widths, "temperatures": self.temperatures}
+        return axes | {"converged": f"{np.count_nonzero(found)} of {found.size}"}
+
+    def accuracy(self, features: PathFeatures, labels: Any, *, temperature: float | None = None) -> xarray.Dataset:
+        """Accuracy on new examples by width, the infinite one included, as `figures.accuracy_against_width` takes it.
+
+        Arguments:
+            features: attentioned inputs of the new examples.
+            labels: their labels, as in `Prediction.accuracy`.
+            temperature: one of the grid; may be left out if there is one alone.
+
+        Returns:
+            `accuracy` [seed, width], and `accuracy_diagonal`, that of the predictor with the diagonal of U alone; one
+            seed.
+        """
+        import xarray
+
+        if any(np.ndim(width) for width in self.widths):
+            raise fail("widths", self.widths, "one number per width, not one per layer")
+        solutions: list[Predictor] = [self.at(width=width, temperature=temperature) for width in self.widths]
+        first = self.at(width=self.widths[0], temperature=temperature)
+        # Whitened coordinates are zero in the limit of infinite width.
+        factor = np.asarray(first.action_function.path_factor(jnp.zeros_like(first.vector)))
+        solutions.append(first.with_order_parameter(factor @ factor.T))
+        diagonals = [one.with_order_parameter(np.diag(np.diag(one.order_parameter))) for one in solutions]
+        data = {
+            name: (("seed", "width"), [[one.predict(features).accuracy(labels) for one in predictors]])
+            for name, predictors in (("accuracy", solutions), ("accuracy_diagonal", diagonals))
+        }
+        return xarray.Dataset(data, {"width": [*self.widths, np.inf]})
+
+    def plot(
+        self,
+        features: PathFeatures,
+        labels: Any,
+        ax: Axes | None = None,
+        *,
+        temperature: float | None = None,
+        **options: Any,
+    ) -> Axes:
+        """Draws the accuracy on new examples against the width, with that of the diagonal of U and of infinite width.
+
+        Arguments:
+            features, labels, temperature: as in `accuracy`.
+            ax: Axes to draw on; default: a new figure, which notebooks show.
+            options: those of `figures.accuracy_against_width`.
+        """
+        found = self.accuracy(features, labels, temperature=temperature)
+        return draw("accuracy_against_width", found, ax=ax, **options)
 
 
 def solve_grid(

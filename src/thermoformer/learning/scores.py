@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import numpy as np
 
+from .._notebook import Result, draw, short
 from .._validation import fail, gram_matrix, instance, one_of, real_array, sequence, traced, true_or_false
 from .architecture import Architecture, checked_architecture
 from .kernels import check_new_examples
@@ -18,9 +19,10 @@ from .saddle import Solution, solve
 
 if TYPE_CHECKING:
     import xarray
+    from matplotlib.axes import Axes
 
 
-class HeadScores(eqx.Module):
+class HeadScores(Result, eqx.Module):
     """One number per head.
 
     Fields:
@@ -57,6 +59,26 @@ class HeadScores(eqx.Module):
             table[label] = value
         axes = {"layer": np.arange(table.shape[0]), "head": np.arange(table.shape[1])}
         return xarray.DataArray(table, coords=axes, dims=("layer", "head"), name="score")
+
+    def summary(self) -> dict[str, Any]:
+        """The number of heads, and those with the highest and the lowest score as layer.head."""
+        found: dict[str, Any] = {"heads": len(self.labels)}
+        if not traced(self.values):
+            order = self.ascending()
+            found |= {
+                name: f"{head_name(head)} ({short(self[head])})"
+                for name, head in (("highest", order[-1]), ("lowest", order[0]))
+            }
+        return found
+
+    def plot(self, ax: Axes | None = None, **options: Any) -> Axes:
+        """Draws a map of layers and heads.
+
+        Arguments:
+            ax: Axes to draw on; default: a new figure, which notebooks show.
+            options: those of `figures.head_score_map`.
+        """
+        return draw("head_score_map", self, ax=ax, **options)
 
 
 def head_labels(arch: Architecture) -> tuple[tuple[int, int], ...]:
@@ -114,7 +136,7 @@ def path_factors(arch: Architecture, removed: Sequence[tuple[int, int]], name: s
     return factors
 
 
-class Ablation(eqx.Module, PathSum):
+class Ablation(PathSum, eqx.Module):
     """A result without some of its heads, nothing solved again: f(x) = Σ_π g_π w_π·ξ_π(x) (trained networks §2).
 
     Fields:

@@ -50,7 +50,7 @@ MEMORY_LIMIT = 8e9
 WATCHED = 32
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class WeightPosterior(Posterior):
     """Draws of all weights from the posterior.
 
