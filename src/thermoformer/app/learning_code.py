@@ -43,11 +43,7 @@ def code_of_file(name: str, upload: Upload, *, width: int, temperature: float, s
         seed: of the split into training and test examples.
     """
     known, train = json.dumps(Path(name).name, ensure_ascii=False), round(len(upload.labels) / 2)
-    if upload.columns is None:
-        data = _NPZ.format(name=known)
-    else:
-        label, columns = upload.columns
-        data = _CSV.format(name=known, label=label, columns=columns)
+    data = _FILE.format(name=known)
     return _lines(data + _SPLIT.format(seed=seed, train=train), numbered(upload.heads), width, temperature, train)
 
 
@@ -74,21 +70,11 @@ train, train_labels = hidden_markov_inputs(task, {train}, heads, seed={train_see
 test, test_labels = hidden_markov_inputs(task, {test}, heads, seed={test_seed})
 """
 
-_NPZ = """\
+_FILE = """\
 from thermoformer import read_arrays
 
 found = read_arrays({name})
 features, labels = found.features, found.labels
-"""
-
-_CSV = """\
-import pandas as pd
-from thermoformer.learning import PathFeatures
-
-table = pd.read_csv({name}, encoding="utf-8-sig").to_numpy(float)
-columns = {columns}  # of each path
-features = PathFeatures.from_attentioned_inputs(np.stack([table[:, path] for path in columns], axis=1))
-labels = table[:, {label}]
 """
 
 _SPLIT = """\

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from .._files import read_npz
+from .._files import csv_table, read_npz
 from .._validation import fail
-from ..arrays import arrays_in
+from ..arrays import arrays_in, arrays_of_columns
 from .learning_view import check_sizes
 
 LARGEST_FILE = 8 * 2**20
@@ -30,21 +28,18 @@ class Upload:
         xi: attentioned inputs ξ [example, path, feature].
         labels: y [example].
         heads: heads per layer.
-        columns: of a csv file, the number of the column of labels and those of each path; none for an npz file.
     """
 
     xi: np.ndarray
     labels: np.ndarray
     heads: tuple[int, ...]
-    columns: tuple[int, list[list[int]]] | None = None
 
 
 def upload_of(name: str, content: bytes) -> Upload:
     """Attentioned inputs, labels and heads per layer of a user's file.
 
-    An npz file is what `thermoformer.read_arrays` takes. In a csv file each row is an example; the column `label` holds
-    the label, and the others the features of one path, or of several where the header names them as `path.feature`.
-    Where a file says nothing of heads, its paths are the heads of one layer.
+    The file is what `thermoformer.read_arrays` takes, npz or csv. Where it says nothing of heads, its paths are the
+    heads of one layer.
 
     Arguments:
         name: of the file; its ending says what it is.
@@ -53,8 +48,8 @@ def upload_of(name: str, content: bytes) -> Upload:
     Example:
         >>> text = b"label,one.a,one.b,two.a,two.b\\n1,1,2,3,4\\n-1,5,6,7,8\\n"
         >>> upload = upload_of("mine.csv", text)
-        >>> upload.xi[0].tolist(), upload.labels.tolist(), upload.heads, upload.columns
-        ([[1.0, 2.0], [3.0, 4.0]], [1.0, -1.0], (2,), (0, [[1, 2], [3, 4]]))
+        >>> upload.xi[0].tolist(), upload.labels.tolist(), upload.heads
+        ([[1.0, 2.0], [3.0, 4.0]], [1.0, -1.0], (2,))
     """
     if _ending(name, content) == ".npz":
         arrays = {name: array for name, array in _unpacked(content).items() if "_test" not in name}
@@ -63,23 +58,11 @@ def upload_of(name: str, content: bytes) -> Upload:
         if layers and (x := arrays.get("x")) is not None and x.ndim == 3:
             check_sizes(len(x), math.prod(layer.shape[1] for layer in layers), x.shape[2])
         found = arrays_in(arrays)
-        xi = np.asarray(found.features.values)
-        check_sizes(*xi.shape)
-        return Upload(xi, found.labels, found.heads or (xi.shape[1],))
-    header, rows = _table(content)
-    if header is None or "label" not in header:
-        raise fail("file", "no column named label", "a first row of names, one of them label")
-    label = header.index("label")
-    columns: dict[str, list[int]] = {}
-    for place, column in enumerate(header):
-        if place != label:
-            columns.setdefault(column.split(".")[0] if "." in column else "", []).append(place)
-    sizes = {path: len(places) for path, places in columns.items()}
-    if len(set(sizes.values())) != 1:
-        got = ", ".join(f"{path or 'without a path'}: {size}" for path, size in sizes.items()) or "none"
-        raise fail("file", f"features by path ({got})", "as many features for every path, and at least one")
-    xi = np.stack([rows[:, places] for places in columns.values()], axis=1)
-    return Upload(xi, rows[:, label], (xi.shape[1],), (label, list(columns.values())))
+        check_sizes(*found.features.values.shape)
+    else:
+        found = arrays_in(arrays_of_columns(*csv_table(content, most_cells=MOST_CELLS)))
+    xi = np.asarray(found.features.values)
+    return Upload(xi, found.labels, found.heads or (xi.shape[1],))
 
 
 def table(name: str, content: bytes) -> np.ndarray:
@@ -94,7 +77,7 @@ def table(name: str, content: bytes) -> np.ndarray:
         [[1.0, -1.0, 1.0], [-1.0, -1.0, 1.0]]
     """
     if _ending(name, content) == ".csv":
-        return _table(content)[1]
+        return csv_table(content, most_cells=MOST_CELLS)[1]
     found = _unpacked(content)
     if len(found) != 1:
         raise fail("file", f"arrays {', '.join(sorted(found)) or 'none'}", "one array [row, column]")
@@ -115,50 +98,3 @@ def _ending(name: str, content: bytes) -> str:
 
 def _unpacked(content: bytes) -> dict[str, np.ndarray]:
     return read_npz(content, most_bytes=LARGEST_ARRAYS, most_arrays=MOST_ARRAYS)
-
-
-def _table(content: bytes) -> tuple[list[str] | None, np.ndarray]:
-    """The header of a csv file, if its first row is not numbers, and its numbers."""
-    lines = _rows(content)
-    if not lines:
-        raise fail("file", "no rows", "at least one")
-    header = None
-    if any(_number(cell) is None for cell in lines[0]):
-        header = [cell.strip() for cell in lines.pop(0)]
-        if len(set(header)) != len(header):
-            raise fail("file", "a name twice in its first row", "each column named once")
-    width = len(header or lines[0])
-    if not lines:
-        raise fail("file", f"0 rows of {width}", "at least one row of numbers")
-    for row, cells in enumerate(lines, 1):
-        if len(cells) != width:
-            raise fail("file", f"{len(cells)} values in row {row}", f"{width}, as in the first row")
-    numbers = np.array([[_number(cell) for cell in cells] for cells in lines], float)
-    for row, column in np.argwhere(~np.isfinite(numbers)):
-        cell = lines[row][column].strip()[:20]
-        raise fail("file", f"{cell!r} in row {row + 1}, column {column + 1}", "a finite number")
-    return header, numbers
-
-
-def _rows(content: bytes) -> list[list[str]]:
-    """Rows that are not empty, as long as there are not too many cells in them."""
-    lines, cells = [], 0
-    try:
-        for row in csv.reader(io.StringIO(content.decode("utf-8-sig")), strict=True):
-            if any(cell.strip() for cell in row):
-                lines.append(row)
-                cells += len(row)
-            if cells > MOST_CELLS:
-                raise fail("file", f"more than {MOST_CELLS} values", "fewer")
-    except UnicodeDecodeError as error:
-        raise fail("file", f"bytes that are no text (at {error.start})", "a csv file in UTF-8") from error
-    except csv.Error as error:
-        raise fail("file", f"a row that is not csv ({error})", "values separated by commas") from error
-    return lines
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
