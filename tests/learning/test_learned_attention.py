@@ -98,6 +98,7 @@ def test_one_parameter_against_quadrature():
         theta = {"slope": slope}
         return solve(arch, LATE.features(theta, x), y, temperature=0.1).log_evidence + float(LATE.log_prior(theta))
 
+    assert found.covariance is not None
     slope, deviation = found.theta["slope"], np.sqrt(found.covariance[0, 0])
     grid = slope + deviation * np.linspace(-6, 6, 61)
     values = np.array([objective(one) for one in grid])

@@ -8,7 +8,7 @@ at a minimum of the action the total and the partial derivative of the evidence 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -73,14 +73,14 @@ class AttentionModel(eqx.Module):
         [0.09, 0.24, 0.67]
     """
 
-    function: Callable[[Any, Any], Sequence[Any]] = eqx.field(static=True)
+    function: Callable[[Any, Any], Any] = eqx.field(static=True)
     scales: Any
     normalisation: str = eqx.field(static=True)
     causal: bool = eqx.field(static=True)
 
     def __init__(
         self,
-        function: Callable[[Any, Any], Sequence[Any]],
+        function: Callable[[Any, Any], Any],
         scales: Any,
         *,
         normalisation: str = "softmax",
@@ -213,8 +213,8 @@ class AttentionModel(eqx.Module):
         readout, skip = one_of("readout", readout, READOUTS), true_or_false("skip", skip)
         return PathFeatures.from_attentioned_inputs(_inputs(self, self._checked(theta), x, readout, skip))
 
-    def parameters_of(self, whitened: Float[Array, " parameter"]) -> Any:
-        """θ from a vector of its numbers in units of their prior standard deviations."""
+    def parameters_of(self, whitened: Any) -> Any:
+        """θ from its numbers in units of their prior standard deviations, [parameter]."""
         deviations, shaped = ravel_pytree(self.scales)
         return shaped(deviations * whitened)
 
@@ -352,13 +352,21 @@ def learn_attention(
 
     Example:
         >>> import numpy as np
+        >>> def logits(theta, x):
+        ...     seen = x @ theta["q"]  # one head whose query is its key
+        ...     return [2 / x.shape[2] * seen[:, None, :, None] * seen[:, None, None, :]]
         >>> rng = np.random.default_rng(0)
-        >>> x, arch = rng.normal(size=(40, 3, 2)), Architecture((1,), widths=20)
-        >>> model = AttentionModel.low_rank((1,), token_width=2, rank=1, scale=2.0)
-        >>> y = model.features(model.draw(0), x).values[:, 0, 0]
-        >>> learned = learn_attention(model, arch, x, y, temperature=0.01, starts=3, key=1)
+        >>> x, arch = rng.normal(size=(48, 4, 6)), Architecture((1,), widths=20)
+        >>> model = AttentionModel(logits, {"q": np.ones(6)})
+        >>> q = model.draw(0)["q"]
+        >>> y = model.features({"q": q}, x).values[:, 0] @ rng.normal(size=6) + 0.1 * rng.normal(size=48)
+        >>> options = {"temperature": 0.01, "theory": "gaussian process", "key": 0}
+        >>> learned = learn_attention(model, arch, x, y, **options)
+        >>> found = learned.theta["q"]
+        >>> bool(abs(found @ q) > 0.95 * np.linalg.norm(found) * np.linalg.norm(q))
+        True
         >>> learned.covariance.shape, learned.predict(x).mean.shape
-        ((4, 4), (40,))
+        ((6, 6), (48,))
     """
     arch, model = checked_architecture(arch), instance("model", model, AttentionModel, "an AttentionModel")
     x = real_array("x", x, ("example", "token", "feature"))
