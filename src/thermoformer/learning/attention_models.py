@@ -477,7 +477,7 @@ def _climb(
 
     def end(start: Array) -> tuple[Array, Array, Array]:
         found = limited_memory(target, start, tolerance=tolerance, max_steps=max_steps)
-        return found.vector, -target.scale * target(found.vector), found.gradient_norm
+        return found.vector, -target.scale * found.value, found.gradient_norm
 
     return jax.lax.map(end, jnp.asarray(starts), batch_size=batch)
 
@@ -487,9 +487,9 @@ def _polished(target: _Target, point: Any, tolerance: Any, max_steps: Any) -> Mi
     """Newton's method from a point, with the Hessian at its end."""
 
     def derivatives(at: Array) -> tuple[Array, Array, Array]:
-        value, gradient = jax.value_and_grad(target)(at)
-        # One column after another, in the memory of a gradient.
-        columns = jax.lax.map(lambda one: jax.jvp(jax.grad(target), (at,), (one,))[1], jnp.eye(len(at)))
+        (value, gradient), push = jax.linearize(jax.value_and_grad(target), at)
+        # One column after another: all at once would take the memory of a gradient for each.
+        columns = jax.lax.map(lambda direction: push(direction)[1], jnp.eye(len(at)))
         return value, gradient, (columns + columns.T) / 2
 
     return newton(derivatives, jnp.asarray(point), tolerance=tolerance, max_steps=max_steps)
