@@ -102,7 +102,8 @@ class AttentionModel(eqx.Module):
         """Logits x_qᵀ W x_k with a full W per head; θ is {"weights": W [head, feature, feature]} for each layer.
 
         Arguments:
-            heads: heads of each layer; token_width: N0.
+            heads: heads of each layer.
+            token_width: N0.
             scale: prior standard deviation of the logits for tokens whose entries have variance 1.
             options: `normalisation` and `causal`.
 
@@ -276,7 +277,8 @@ class LearnedAttention:
     """A maximum of log evidence + log prior over the parameters θ of attention, and the solution there.
 
     Fields:
-        model: of the attention; readout: the query position of the top layer.
+        model: of the attention.
+        readout: the query position of the top layer.
         theta: θ of the best start.
         solution: the theory with the attention of θ.
         objective: ln p(y | θ) + ln p(θ).
@@ -338,7 +340,8 @@ def learn_attention(
     maximum: compare `objectives`, and try more starts.
 
     Arguments:
-        x: tokens [example, token, feature]; y: labels [example], or [example, output].
+        x: tokens [example, token, feature].
+        y: labels [example], or [example, output].
         temperature: τ > 0.
         theory: "saddle", whose evidence is that of `solve`, or "gaussian process", the limit of infinite width.
         starts: the number of starts; one after another on a CPU, elsewhere side by side (vmap).
