@@ -118,6 +118,13 @@ def sweeps(found):
     assert found["called"] == [("dask", "tcp://login-node:8786"), 20, ("dask", found["cluster"])]
 
 
+def attention(found):
+    rows = re.findall(r"^\| (\d[\d.]*) \|(.*)$", (DOCS / "attention.md").read_text(), flags=re.MULTILINE)
+    assert {float(noise) for noise, _ in rows} == found["table"].keys()
+    for noise, shown in rows:
+        assert numbers(shown) == pytest.approx(found["table"][float(noise)], abs=0.011)
+
+
 def approximations(found):
     assert Path("draws.nc").is_file()
 
@@ -128,7 +135,7 @@ GIVEN = {
     "approximations": draws_and_arviz,
     "sweeps": lambda monkeypatch: sweep_and_cluster(),
 }
-CHECKS = {check.__name__: check for check in (choosing, experiments, sweeps, approximations)}
+CHECKS = {check.__name__: check for check in (choosing, experiments, sweeps, attention, approximations)}
 SHOWN_ELSEWHERE = ("README", "getting-started")
 WITH_CODE = [page for page in PAGES if blocks(page, "python") and page.stem not in SHOWN_ELSEWHERE]
 

@@ -10,6 +10,7 @@ from .attention import (
     random_attention,
     uniform_attention,
 )
+from .attention_models import AttentionModel, LearnedAttention, learn_attention
 from .batches import RotatedFeatures, rotate_examples
 from .comparison import Comparison, Distance, compare
 from .corrections import CorrectedSolution, one_loop
@@ -38,6 +39,7 @@ from .weights import WeightPosterior, sample_weights, sample_weights_on_paths, w
 __all__ = [
     "Ablation",
     "Architecture",
+    "AttentionModel",
     "Comparison",
     "ConvergenceError",
     "CorrectedSolution",
@@ -46,6 +48,7 @@ __all__ = [
     "EvidenceChoice",
     "HeadScores",
     "Influence",
+    "LearnedAttention",
     "Likelihood",
     "OrderPosterior",
     "PathFeatures",
@@ -76,6 +79,7 @@ __all__ = [
     "influence",
     "join_heads",
     "label_alignment",
+    "learn_attention",
     "one_loop",
     "order_parameter_from_weights",
     "path_attention",

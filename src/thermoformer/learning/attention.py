@@ -65,7 +65,7 @@ def bilinear_attention(x: Any, weights: Any, *, causal: bool = False, hard: bool
     if weights.shape[1:] != (x.shape[2], x.shape[2]):
         raise fail("weights", f"shape {weights.shape}", f"[head, {x.shape[2]}, {x.shape[2]}] for tokens of that width")
     check_logits(x, x.shape[2] ** 2, weights)
-    return _normalised(_bilinear, causal, hard, x, weights)
+    return _normalised(bilinear_logits, causal, hard, x, weights)
 
 
 def query_key_attention(x: Any, queries: Any, keys: Any, *, causal: bool = False, hard: bool = False) -> Attention:
@@ -89,7 +89,7 @@ def query_key_attention(x: Any, queries: Any, keys: Any, *, causal: bool = False
     if queries.shape[2] != x.shape[2]:
         raise fail("queries", f"feature width {queries.shape[2]}", f"{x.shape[2]}, the width of the tokens in x")
     check_logits(x, queries.shape[1] * x.shape[2] ** 2, queries, keys)
-    return _normalised(_query_key, causal, hard, x, queries, keys)
+    return _normalised(query_key_logits, causal, hard, x, queries, keys)
 
 
 def uniform_attention(x: Any, heads: int = 1, *, causal: bool = False) -> Attention:
@@ -157,11 +157,13 @@ def _tokens(x: Any) -> np.ndarray:
     return real_array("x", x, ("example", "token", "feature"))
 
 
-def _bilinear(x: Array, weights: Array) -> Array:
+def bilinear_logits(x: Array, weights: Array) -> Array:
+    """x_qᵀ W x_k [example, head, query, key], for use under jit and grad."""
     return jnp.einsum("pqi,hij,pkj->phqk", x, weights, x, precision=MATMUL_PRECISION)
 
 
-def _query_key(x: Array, queries: Array, keys: Array) -> Array:
+def query_key_logits(x: Array, queries: Array, keys: Array) -> Array:
+    """(Q x_q)·(K x_k)/√G [example, head, query, key], for use under jit and grad."""
     q = jnp.einsum("pqi,hgi->phqg", x, queries, precision=MATMUL_PRECISION)
     k = jnp.einsum("pki,hgi->phkg", x, keys, precision=MATMUL_PRECISION)
     return jnp.einsum("phqg,phkg->phqk", q, k, precision=MATMUL_PRECISION) / np.sqrt(queries.shape[1])

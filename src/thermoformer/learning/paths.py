@@ -68,7 +68,7 @@ class PathFeatures(eqx.Module):
             >>> PathFeatures.from_attention(x, [uniform_attention(x)]).values.tolist()
             [[[2.0, 3.0]]]
         """
-        return cls._of(_compiled_inputs(*_checked_attention(x, attention, readout, skip)))
+        return cls._of(attentioned_inputs(*_checked_attention(x, attention, readout, skip)))
 
     @property
     def examples(self) -> int:
@@ -154,5 +154,6 @@ _compiled_weights = partial(jax.jit, static_argnames=("readout", "skip"))(path_w
 
 
 @partial(jax.jit, static_argnames=("readout", "skip"))
-def _compiled_inputs(x: Array, attention: Sequence[Array], readout: str, skip: bool) -> Array:
+def attentioned_inputs(x: Array, attention: Sequence[Array], readout: str, skip: bool) -> Array:
+    """ξ_π [example, path, feature], without checks."""
     return jnp.einsum("pas,psi->pai", path_weights(attention, readout, skip), x, precision=MATMUL_PRECISION)

@@ -85,8 +85,8 @@ def run_tempered(
     settings = Settings(LEVEL_WARMUP, target_acceptance, dense=True, max_tree_depth=MAX_TREE_DEPTH)
     report = None if plan.progress is None else partial(plan.progress, 0, plan.warmup + plan.draws)
     betas, levels, steps = _ladder(target, settings, prior_draws(generator, PRIOR_DRAWS), ladder_key, chains, report)
-    births = np.full((chains, len(betas)), -1)
-    start = _Replicas(levels, births, np.zeros(chains, int), jax.random.split(run_key, chains))
+    births = jnp.asarray(np.full((chains, len(betas)), -1), dtype=int)
+    start = _Replicas(levels, births, jnp.asarray(np.zeros(chains), dtype=int), jax.random.split(run_key, chains))
 
     def advance(state: Any, count: int, devices: int) -> tuple[Any, Any]:
         fresh = prior_draws(generator, chains * count).reshape(chains, count, -1)
@@ -119,8 +119,9 @@ def _ladder(
         last, beta = beta, _next_beta(energies, beta)
         weights = np.exp(-(beta - last) * (energies - energies.min()))
         chosen = numpy_generator(now).choice(len(weights), size=lanes, p=weights / weights.sum())
-        powers = np.full(lanes, beta)
-        covariance = np.cov(positions.T, aweights=weights).reshape(positions.shape[1], -1)
+        powers = jnp.asarray(np.full(lanes, beta), dtype=float)
+        spread = np.cov(positions.T, aweights=weights).reshape(positions.shape[1], -1)
+        covariance = jnp.asarray(spread, dtype=float)
         start, keys = positions[chosen], jax.random.split(now, lanes)
         state = nuts_start(potential, settings, start, keys, powers, covariance=covariance)
         state, ((positions, energies), info) = nuts_advance(
