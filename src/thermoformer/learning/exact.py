@@ -352,7 +352,7 @@ def _root(hessian: np.ndarray, setting: Setting) -> np.ndarray:
 
 
 @eqx.filter_jit
-def _grams(action: Action, vectors: jax.Array) -> jax.Array:
+def _grams(action: Action, vectors: Any) -> jax.Array:
     def gram(vector: jax.Array) -> jax.Array:
         factor = action.path_factor(vector)
         return factor @ factor.T
