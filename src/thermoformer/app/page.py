@@ -118,6 +118,11 @@ def problem(sentences: str | Iterable[str]) -> mo.Html:
     return mo.Html("".join(f'<div class="tf-problem" role="alert">{html.escape(one)}</div>' for one in some))
 
 
+def line(words: str) -> mo.Html:
+    """A quiet line."""
+    return mo.Html(f'<p class="tf-line">{html.escape(words)}</p>')
+
+
 def numbers(pairs: Iterable[tuple[str, str]], called: str = "numbers") -> mo.Html:
     """A strip of names and values.
 
