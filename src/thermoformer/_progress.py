@@ -39,7 +39,7 @@ inside: ContextVar[Progress] = ContextVar("inside", default=silent)
 def advanced_by_passes(progress: Progress) -> Iterator[Progress]:
     """Progress whose steps also advance with the passes over data that report to `inside` meanwhile.
 
-    A step is expected to have as many passes as the one before it, two at first, and is never done by passes alone.
+    A step is expected to have as many passes as the one before it, two at first.
 
     Example:
         >>> with advanced_by_passes(lambda done, total, message: print(done, total, message)) as report:
@@ -60,9 +60,8 @@ def advanced_by_passes(progress: Progress) -> Iterator[Progress]:
 
     def advance(done: float, total: int, message: str) -> None:
         nonlocal passes
-        share = (passes + done / total) / max(expected, passes + 1)
+        progress(step[0] + min((passes + done / total) / expected, 1.0), *step[1:])
         passes += done >= total
-        progress(step[0] + share, *step[1:])
 
     token = inside.set(advance)
     try:
@@ -189,4 +188,4 @@ def in_notebook() -> bool:
 
 def _bar(done: float, total: int, message: str, left: str) -> str:
     bar = f'<progress value="{done:g}" max="{max(total, 1)}" style="width: 16em; vertical-align: middle"></progress>'
-    return f"{bar} {int(done)}/{total} {left} {html.escape(message)}"
+    return " ".join(filter(None, (bar, f"{int(done)}/{total}", left, html.escape(message))))
