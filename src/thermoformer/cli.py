@@ -35,6 +35,7 @@ PAGE_MARK = b"p.lead { font-size: 1.1em; color: #444; }"
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     help="The statistical mechanics of transformers.",
 )
 
@@ -171,25 +172,21 @@ def solve(
 
 FeaturesFile = Annotated[
     str,
-    typer.Argument(metavar="FILE", help="Matrix or table of signs, or npz file of features; `paper` for the paper's."),
+    typer.Argument(metavar="FILE", help="Matrix or table of signs, npz file of features, or the word paper."),
 ]
-# Shown under the help of both commands; a paragraph is a line there.
+# Shown under the help of both commands.
 SIGN_FILES = """Two files that work. A matrix of signs (csv, txt, npy or npz) has one pattern per row, used for all four
 roles (as in a Hopfield network), and no positional bits:
 
-1,-1,1,1
-
--1,1,1,-1
+    1,-1,1,1
+    -1,1,1,-1
 
 A table of signs has one pattern per line under its role o, v, q or k, positional bits after a bar:
 
-o +-++|-+
-
-v -++-|++
-
-q ++-+|--
-
-k -+++|+-"""
+    o +-++|-+
+    v -++-|++
+    q ++-+|--
+    k -+++|+-"""
 Beta = Annotated[float, typer.Option(help="Inverse temperature of the output.")]
 Gamma = Annotated[float, typer.Option(help="Inverse temperature of attention.")]
 Epsilon = Annotated[
@@ -265,7 +262,7 @@ def lyapunov(
     _show(report, regime_tables, as_json)
 
 
-sweeps = typer.Typer(no_args_is_help=True, help="Look at a sweep on disk, or continue it.")
+sweeps = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Look at a sweep on disk, or continue it.")
 app.add_typer(sweeps, name="sweep")
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the sweep.")]
 
