@@ -282,9 +282,7 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
 def show(
     folder: Folder,
     result: Annotated[str | None, typer.Option(help="Which result.", show_default="the first")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Files to write, without ending.", show_default="DIR/figure")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Files to write, without ending.", show_default="DIR/figure")] = None,
     live: Annotated[bool, typer.Option("--live", help="Draw again while the sweep runs.")] = False,
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between drawings with --live.")] = 5.0,
 ) -> None:
