@@ -110,6 +110,15 @@ def test_export_lists_resolve_and_what_they_name_is_documented():
     assert not undocumented
 
 
+def test_no_module_of_posix_systems_alone_is_imported():
+    posix = {"crypt", "fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
+                assert not posix & set(names), path
+
+
 def test_nothing_is_unpickled_or_evaluated():
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):

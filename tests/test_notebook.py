@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+import xarray as xr
 from matplotlib.axes import Axes
 
 from thermoformer import figures
@@ -102,6 +103,16 @@ def test_accuracy_of_a_grid_is_that_of_its_solutions_and_ends_in_the_gaussian_pr
     layers = solve_grid(ARCH, FEATURES[TRAIN], Y[TRAIN], widths=[(5, 50)], temperatures=0.1)
     with pytest.raises(ValueError, match=r"widths: got \(\(5, 50\),\); expected one number per width"):
         layers.plot(FEATURES[TEST], Y[TEST])
+
+
+def test_diagrams_are_drawn_as_what_they_are():
+    axes, regimes = {"r": [3.2, 4.0], "s": [0.9, 1.0]}, np.zeros((2, 2), int)
+    phases = xr.Dataset({"regime": (("r", "s"), regimes)}, axes)
+    assert phases.diagram.plot().get_xlabel() == "r"
+    own = figures.figure_grid()[1][0, 0]
+    assert phases.diagram.plot(own) is own
+    with pytest.raises(ValueError, match="dataset: got a Dataset without regimes; expected a diagram"):
+        xr.Dataset().diagram.plot()
 
 
 def test_a_traced_result_has_a_text(grid):

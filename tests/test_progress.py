@@ -42,13 +42,30 @@ def test_where_progress_is_shown(monkeypatch):
 
 def test_console():
     stream = io.StringIO()
-    with progress.console_progress(Console(file=stream, force_terminal=True)) as report:
+    with progress.console_progress(Console(file=stream, force_terminal=True, width=120)) as report:
+        report(1, 4, "begun")
         report(3, 4, "nearly [done]")
-    assert "3/4" in stream.getvalue()
+    assert "3/4" in stream.getvalue() and " s left" in stream.getvalue()
+
+
+def test_steps_advance_with_the_passes_inside_them_and_learn_how_many_there_are():
+    seen = []
+    with progress.advanced_by_passes(lambda done, total, message: seen.append(done)) as report:
+        for step in range(2):
+            report(step, 2, "scores")
+            for batch in (1, 2) * 3:  # three passes of two batches
+                progress.inside.get()(batch, 2, "")
+        with progress.advanced_by_passes(progress.silent) as nothing:
+            nothing(0, 1, "")
+            progress.inside.get()(1, 1, "")
+    assert progress.inside.get() is progress.silent
+    # Two passes were expected in the first step; the third does not take the bar beyond it.
+    assert seen[:7] == pytest.approx([0, 1 / 4, 1 / 2, 3 / 4, 1, 1, 1])
+    assert seen[7:] == pytest.approx([1, *(1 + batch / 6 for batch in range(1, 7)), 1 + 1])
 
 
 def test_notebook_bar_escapes_what_it_shows():
-    assert "&lt;b&gt;" in progress._bar(1, 2, "<b>") and 'max="1"' in progress._bar(0, 0, "")
+    assert "&lt;b&gt;" in progress._bar(1, 2, "<b>", "") and 'max="1"' in progress._bar(0, 0, "", "")
 
 
 def test_outside_ipython(monkeypatch):

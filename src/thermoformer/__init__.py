@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .arrays import read_arrays
     from .citations import bibtex
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Packages are imported on first use: `import thermoformer` and the command line's help do not wait for JAX.
 _PACKAGES = ("dynamics", "experiments", "figures", "learning", "networks", "sweeps", "tasks", "transformers")

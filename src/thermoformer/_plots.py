@@ -10,8 +10,11 @@ from .figures import (
     accuracy_against_width,
     comparison_panels,
     head_score_map,
+    hysteresis,
+    orbit_diagram_panels,
     orbit_series,
     order_parameter_matrix,
+    phase_diagram_image,
 )
 from .figures.display import Axis, Band, Curve, Display, Level, Mark
 from .figures.style import colours_for
@@ -21,8 +24,11 @@ __all__ = [
     "comparison_panels",
     "exponents_with_errors",
     "head_score_map",
+    "hysteresis",
+    "orbit_diagram_panels",
     "orbit_series",
     "order_parameter_matrix",
+    "phase_diagram_image",
     "predicted_outputs",
 ]
 

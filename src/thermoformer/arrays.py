@@ -62,7 +62,7 @@ def read_arrays(path: str | PathLike[str], *, readout: str = "last") -> Arrays:
     An npz file holds the labels `y` and either attentioned inputs or tokens with their attention; others are ignored.
 
     - `xi` [example, path, feature]; optionally `xi_test`.
-    - `x` [example, token, feature] with `attention_1`..`attention_L` [example, head, query, key], layer 1 first;
+    - `x` [example, token, feature] with `attention_1`..`attention_L` [example, head, query, key], first layer first;
       optionally `x_test` with `attention_test_1`..`attention_test_L`.
     - optionally `y_test` [example].
 

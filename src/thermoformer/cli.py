@@ -35,6 +35,7 @@ PAGE_MARK = b"p.lead { font-size: 1.1em; color: #444; }"
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     help="The statistical mechanics of transformers.",
 )
 
@@ -139,7 +140,7 @@ def solve(
     heads: Annotated[str | None, typer.Option(help="Heads per layer, as in 2,2; not needed with x.")] = None,
     variance: Annotated[str, typer.Option(help="One prior variance, or σ0², σ1²..σL², σa² with commas.")] = "1.0",
     readout: Annotated[
-        Literal["last", "first", "mean"], typer.Option(help="Query position that is read; used with x only.")
+        Literal["last", "first", "mean"], typer.Option(help="Query position of the readout; used with x only.")
     ] = "last",
     form: Annotated[
         Literal["auto", "pairs", "features", "dual"], typer.Option(help="How the kernel is computed.")
@@ -171,25 +172,21 @@ def solve(
 
 FeaturesFile = Annotated[
     str,
-    typer.Argument(metavar="FILE", help="Matrix or table of signs, or npz file of features; `paper` for the paper's."),
+    typer.Argument(metavar="FILE", help="Matrix or table of signs, npz file of features, or the word paper."),
 ]
-# Shown under the help of both commands; a paragraph is a line there.
+# Shown under the help of both commands.
 SIGN_FILES = """Two files that work. A matrix of signs (csv, txt, npy or npz) has one pattern per row, used for all four
 roles (as in a Hopfield network), and no positional bits:
 
-1,-1,1,1
-
--1,1,1,-1
+    1,-1,1,1
+    -1,1,1,-1
 
 A table of signs has one pattern per line under its role o, v, q or k, positional bits after a bar:
 
-o +-++|-+
-
-v -++-|++
-
-q ++-+|--
-
-k -+++|+-"""
+    o +-++|-+
+    v -++-|++
+    q ++-+|--
+    k -+++|+-"""
 Beta = Annotated[float, typer.Option(help="Inverse temperature of the output.")]
 Gamma = Annotated[float, typer.Option(help="Inverse temperature of attention.")]
 Epsilon = Annotated[
@@ -198,9 +195,9 @@ Epsilon = Annotated[
 ]
 Context = Annotated[
     int | None,
-    typer.Option(help="Tokens that attention sees.", show_default="2^(positional bits); 4 without them"),
+    typer.Option(help="Number of tokens that attention sees.", show_default="2^(positional bits); 4 without them"),
 ]
-Transient = Annotated[int, typer.Option(help="Steps before the first one that counts.")]
+Transient = Annotated[int, typer.Option(help="Steps before these, which are not kept.")]
 
 
 @app.command(epilog=SIGN_FILES)
@@ -265,14 +262,14 @@ def lyapunov(
     _show(report, regime_tables, as_json)
 
 
-sweeps = typer.Typer(no_args_is_help=True, help="Look at a sweep on disk, or continue it.")
+sweeps = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Look at a sweep on disk, or continue it.")
 app.add_typer(sweeps, name="sweep")
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the sweep.")]
 
 
 @sweeps.command()
 def status(folder: Folder, as_json: AsJson = False) -> None:
-    """Show how far a sweep is, who is writing to it, why points failed and which are damaged."""
+    """Show the progress of a sweep, who is writing to it, why points failed and which are damaged."""
     with plain_errors():
         from ._reports import sweep_report, sweep_tables
         from .sweeps import SweepStore
@@ -286,10 +283,10 @@ def show(
     folder: Folder,
     result: Annotated[str | None, typer.Option(help="Which result.", show_default="the first")] = None,
     out: Annotated[Path | None, typer.Option(help="Files to write, without ending.", show_default="DIR/figure")] = None,
-    live: Annotated[bool, typer.Option("--live", help="Draw again while the sweep grows.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Draw again while the sweep runs.")] = False,
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between drawings with --live.")] = 5.0,
 ) -> None:
-    """Draw what is there of a sweep, also while it grows: PNG, SVG and a page that reloads itself."""
+    """Draw the finished points of a sweep, also while it runs: PNG, SVG and a page that reloads itself."""
     with plain_errors():
         from ._sweep_page import draw, follow
         from .sweeps import SweepStore
@@ -344,9 +341,9 @@ def train(
     heads: Annotated[str | None, typer.Option(help="Heads per layer.", show_default="4,4")] = None,
     width: Annotated[int | None, typer.Option(help="Width N.", show_default="512")] = None,
     key_size: Annotated[int | None, typer.Option(help="Rows of the query and key weights.", show_default="128")] = None,
-    steps: Annotated[int | None, typer.Option(help="Batches seen.", show_default="41000")] = None,
-    batch: Annotated[int | None, typer.Option(help="Sequences in a batch.", show_default="128")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Rate of Adam.", show_default="0.001")] = None,
+    steps: Annotated[int | None, typer.Option(help="Training steps, one batch each.", show_default="41000")] = None,
+    batch: Annotated[int | None, typer.Option(help="Sequences per batch.", show_default="128")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate of Adam.", show_default="0.001")] = None,
     clip: Annotated[
         float | None, typer.Option(min=0, help="Clip gradients at this norm; 0 turns clipping off.", show_default="1")
     ] = None,
@@ -354,7 +351,7 @@ def train(
         float | None, typer.Option(min=0, help="Probability of leaving a head out in training.", show_default="0")
     ] = None,
     patience: Annotated[
-        int | None, typer.Option(min=1, help="Stop after this many validations without a gain.", show_default="never")
+        int | None, typer.Option(min=1, help="Stop after this many validations without progress.", show_default="never")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and sequences.")] = 0,
     out: Annotated[
@@ -391,19 +388,19 @@ def heads(
     task: Annotated[str, typer.Option(help="trec, sst2, FILE.tsv (text, tab, label), or text with FILE.txt.")],
     file: Annotated[Path | None, typer.Argument(metavar="FILE.txt", help="Plain text, with --task text.")] = None,
     prune: Annotated[float, typer.Option(help="The share of the heads to remove.")] = 0.5,
-    method: Annotated[str, typer.Option(help="What scores heads: evidence, theory, gradient, ...")] = "evidence",
+    method: Annotated[str, typer.Option(help="How heads are scored: evidence, theory, gradient, ...")] = "evidence",
     out: Annotated[Path, typer.Option(help="Folder for what it writes.")] = Path("results/heads"),
     uniform: Annotated[bool, typer.Option("--uniform", help="Remove equally many heads from every layer.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Also draw pruning curves of ten rules.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Draws of the data, with --compare.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of draws of the data, with --compare.")] = 5,
     examples: Annotated[
         int | None, typer.Option(min=1, help="Examples to score with.", show_default="1000 texts, 64 sequences")
     ] = None,
     test_examples: Annotated[int | None, typer.Option(min=1, help="Examples to test on.", show_default="all")] = None,
-    length: Annotated[int | None, typer.Option(min=2, help="Tokens of an example at most.")] = None,
-    readout: Annotated[Literal["mean", "first", "last"], typer.Option(help="Token that a probe reads.")] = "mean",
+    length: Annotated[int | None, typer.Option(min=2, help="Maximum number of tokens per example.")] = None,
+    readout: Annotated[Literal["mean", "first", "last"], typer.Option(help="Which token a probe reads.")] = "mean",
     masked: Annotated[bool, typer.Option("--masked", help="Also write a checkpoint for from_pretrained.")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Examples at once.")] = 64,
+    batch: Annotated[int, typer.Option(min=1, help="Examples per batch.")] = 64,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to compute.")] = "cpu",
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")] = 0,
     as_json: AsJson = False,
@@ -435,7 +432,7 @@ def explore(
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
 ) -> None:
-    """Serve the explorer, both theories in a browser, until Ctrl-C."""
+    """Open the explorer: both theories in a browser, until Ctrl-C."""
     with plain_errors():
         from .app import explore as serve
         from .app import place_for

@@ -91,7 +91,7 @@ class AttentionPathClassifier(ClassifierMixin, _AttentionPaths):
 
         Arguments:
             X: attentioned inputs [example, path, feature], or the same as [example, path · feature], the features of
-                path 0 first; or `PathFeatures`.
+                path 0 first; or `PathFeatures`, of which searches and cross-validation need the `values`.
             y: classes [example].
         """
         X, y = self._checked(X, y)

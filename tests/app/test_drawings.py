@@ -214,7 +214,7 @@ def test_many_paths_leave_out_what_has_no_room(picture):
     assert "paths in the order of the rows" in texts["order"]
     assert [text for text in texts["order"] if "head" in text] == [f"head {number}" for number in range(16)]
     assert len([text for text in texts["order"] if text]) < 16 + 12  # the rest is the colour bar's
-    assert {"input", "1.1 good", "1.2 random", "2.1 uniform", "output"} <= set(few["paths"])
+    assert {"input", "0.0 good", "0.1 random", "1.0 uniform", "output"} <= set(few["paths"])
     assert texts["paths"][:2] == ["as thick as Uππ", "input"] and len(texts["paths"]) == 3
 
 

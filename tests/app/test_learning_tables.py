@@ -48,5 +48,6 @@ def test_order_parameter_kernel_and_overlaps(picture):
 
 def test_paths_name_their_heads(picture):
     table = table_of("paths", picture)
-    assert table["head_1"].tolist() == ["good", "random"] and table["head_2"].tolist() == ["uniform", "uniform"]
+    assert table["head_of_layer_0"].tolist() == ["good", "random"]
+    assert table["head_of_layer_1"].tolist() == ["uniform", "uniform"]
     np.testing.assert_array_equal(table["order_parameter"], picture.path_scores)

@@ -73,7 +73,7 @@ def test_own_arrays_give_what_the_public_functions_give(arrays):
     xi, labels = arrays
     data = data_of_arrays(xi, labels, (2, 2), seed=4)
     picture = finished(LearningWork(data, 20, 0.1))
-    assert picture.path_names[:2] == ("head 1→head 1", "head 1→head 2") and picture.data.classes == ("+3", "+7")
+    assert picture.path_names[:2] == ("head 0→head 0", "head 0→head 1") and picture.data.classes == ("+3", "+7")
     assert (data.train.examples, data.test.examples) == (30, 30)
     order = np.random.default_rng(4).permutation(60)
     train, test = np.sort(order[:30]), np.sort(order[30:])

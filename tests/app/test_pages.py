@@ -154,10 +154,11 @@ def test_the_address_holds_what_is_not_default():
 
 
 def test_a_file_is_answered_and_is_no_part_of_the_link():
-    rows = [f"{label},{number}" for number, label in enumerate([-1, 1] * 10)]
+    rows = [f"{label},{number}" for number, label in enumerate([0, 1] * 10)]
     file = [SimpleNamespace(name="mine.csv", contents="\n".join(["label,a", *rows]).encode())]
     view = view_of(LearningChoice(temperature=0.1))
-    assert "test accuracy" in answer(view, file=file)[-1] and view._address == {"view": "Learning"}
+    said = answer(view, file=file)[-1]
+    assert "test accuracy" in said and "labels 0 and 1 are read as" in said and view._address == {"view": "Learning"}
     (said,) = answer(view, file=file, temperature=1e9)
     assert "temperature: got 1e+09; expected a number from 0.0001 to 10" in said
     signs = [SimpleNamespace(name="signs.csv", contents=b"1,-1,1\n-1,-1,1\n1,1,-1\n-1,1,1\n")]

@@ -10,6 +10,7 @@ from pathlib import Path
 import jinja2
 import pytest
 
+from thermoformer import figures
 from thermoformer.experiments import page
 
 
@@ -105,6 +106,13 @@ def test_page_holds_everything_itself(tmp_path, image):
     assert "<p>After.</p>\n</main>" in text and f"<footer>Foot of {SHOWN}.</footer>" in text
     assert 'name="viewport"' in text
     assert [other.name for other in file.parent.iterdir()] == ["page.html"], "no half-written file is left"
+
+
+def test_a_wide_figure_scrolls_on_a_narrow_screen(tmp_path):
+    figure, _ = figures.figure_grid(size=(10, 2))
+    png, _ = figures.save(figure, tmp_path / "wide")
+    template = "# T\n\nLead.\n\n{% call figure('wide', 'what') %}Caption.{% endcall %}"
+    assert 'style="min-width: 640px"' in page.render(template, {}, {"wide": png})
 
 
 def test_bad_input(tmp_path):

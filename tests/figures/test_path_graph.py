@@ -36,7 +36,7 @@ def thickness(ax) -> np.ndarray:
 def test_bands_are_as_thick_as_the_order_parameter_all_the_way():
     ax = figures.path_graph(Architecture((2, 1), 10), U, NAMES)
     np.testing.assert_allclose(thickness(ax), np.outer([0.75, 0.25], np.ones(4)))
-    assert words(ax) == ["input", "1.1 good", "1.2 random", "2.1 uniform", "output"]
+    assert words(ax) == ["input", "0.0 good", "0.1 random", "1.0 uniform", "output"]
     assert legend(ax) == ["good→uniform  3", "random→uniform  1"]
     assert ax.get_legend().get_title().get_text() == r"as thick as $U_{\pi\pi}$"
 
@@ -55,7 +55,7 @@ def test_bands_meet_at_the_heads_they_go_through():
 def test_a_path_that_passes_a_layer_by_goes_through_a_node_of_its_own():
     arch = Architecture((1, 2), 10, skip=True)
     ax = figures.path_graph(arch, np.eye(6), [["a"], ["b", "c"]])
-    assert words(ax) == ["input", "skip", "1.1 a", "skip", "2.1 b", "2.2 c", "output"]
+    assert words(ax) == ["input", "skip", "0.0 a", "skip", "1.0 b", "1.1 c", "output"]
     assert [label.split("  ")[0] for label in legend(ax)] == list(arch.path_names([["a"], ["b", "c"]]))
     np.testing.assert_allclose(thickness(ax), 1 / 6)
 

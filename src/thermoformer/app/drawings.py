@@ -452,7 +452,7 @@ def _words(
 ) -> str:
     """A line of text, at half its height; a white rim keeps it readable on colours."""
     turn = f' transform="rotate({turned:g} {x:.1f} {y:.1f})"' if turned else ""
-    edge = ' stroke="white" stroke-width="5" stroke-linejoin="round" paint-order="stroke"' if rim else ""
+    edge = ' stroke="white" stroke-width="7" stroke-linejoin="round" paint-order="stroke"' if rim else ""
     look = f'text-anchor="{anchor}" dy="0.35em" font-size="{size:.3g}" fill="{colour}"{edge}{turn}'
     return f'<text x="{x:.1f}" y="{y:.1f}" {look}>{_formula(text)}</text>'
 

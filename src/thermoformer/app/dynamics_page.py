@@ -118,7 +118,7 @@ class DynamicsView(View):
 
     def beta_slider(self) -> Any:
         """β at its last value."""
-        return slider("β, inverse temperature of tokens", self.betas, self.beta)
+        return slider("β, inverse temperature of the output", self.betas, self.beta)
 
     def click(self, beta: Any) -> None:
         """Goes to a β of the diagram."""

@@ -28,7 +28,7 @@ from .learning_view import (
     work_of,
 )
 from .links import within
-from .page import Card, applies, cards, code, numbers, problem, progress, row, slider
+from .page import Card, applies, cards, code, line, numbers, problem, progress, row, slider
 from .uploads import Upload, upload_of
 from .view import View, menu, seed, upload
 
@@ -84,6 +84,7 @@ class LearningView(View):
         stopped: whether the reader stopped it, or it could not go on.
         trouble: why it could not.
         code: the lines behind the figures.
+        notes: how labels of a file were read.
     """
 
     name = "Learning"
@@ -97,7 +98,7 @@ class LearningView(View):
         self.work: LearningWork | None = None
         self.stopped, self.trouble = False, ""
         self._asked: Any = None
-        self.code = ""
+        self.code, self.notes = "", ()
         self._drawn: LearningWork | None = None
         self._file: tuple[Any, Upload, Data] | None = None
         self._button: Any = None
@@ -106,7 +107,7 @@ class LearningView(View):
         """The controls, in the order in which a reader needs them."""
         task = not self.controls["file"].value
         sliders = [applies(self.controls[name], task or name not in _OF_THE_TASK) for name in _SLIDERS]
-        layers = enumerate(self.controls["layers"], 1)
+        layers = enumerate(self.controls["layers"])
         rows = [applies(row(layer, f"heads of layer {number}"), task) for number, layer in layers]
         own = mo.accordion({"My own arrays": mo.vstack([self.controls["file"], mo.md(_FORMS)])})
         return mo.vstack([*sliders, *rows, self.controls["seed"], own], gap=0.7)
@@ -124,7 +125,7 @@ class LearningView(View):
             if file:
                 self.work = self._work_of_file(file[0].name, file[0].contents, *given)
             else:
-                self.work, self.code = work_of(choice), code_of(choice)
+                self.work, self.code, self.notes = work_of(choice), code_of(choice), ()
         return self.work.compiles
 
     def _work_of_file(self, name: str, content: bytes, width: Any, temperature: Any, seed: Any) -> LearningWork:
@@ -134,6 +135,7 @@ class LearningView(View):
             found = upload_of(name, content)
             self._file = (name, content, seed), found, data_of_arrays(found.xi, found.labels, found.heads, seed=seed)
         _, found, data = self._file
+        self.notes = found.notes
         self.code = code_of_file(name, found, width=width, temperature=temperature, seed=seed)
         return LearningWork(data, width, temperature)
 
@@ -142,7 +144,7 @@ class LearningView(View):
         self._advance(lambda work: work.picture is not None)
         assert self.work is not None
         work, picture = self.work, self.work.picture
-        parts = [] if picture is None else [numbers(numbers_of(picture))]
+        parts = [] if picture is None else [numbers(numbers_of(picture)), *map(line, self.notes)]
         if self.stopped and not work.done and not self.trouble:
             parts.append(problem("stopped; any change of the controls begins anew"))
         # The curve has a moment to come by itself before a bar says that it does not.

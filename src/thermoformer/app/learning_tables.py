@@ -56,7 +56,7 @@ def paths_table(picture: LearningPicture) -> dict[str, np.ndarray]:
     """Columns path, one per layer with its head, and order_parameter, which is U_ππ."""
     through = picture.solution.architecture.path_heads().T
     heads = {
-        f"head_{layer}": np.array(names)[numbers]
-        for layer, (names, numbers) in enumerate(zip(picture.data.heads, through, strict=True), 1)
+        f"head_of_layer_{layer}": np.array(names)[numbers]
+        for layer, (names, numbers) in enumerate(zip(picture.data.heads, through, strict=True))
     }
     return {"path": np.array(picture.path_names), **heads, "order_parameter": picture.path_scores}

@@ -241,7 +241,7 @@ def data_of_arrays(xi: Any, labels: Any, heads: Sequence[int], *, seed: int = 0)
         >>> xi = np.random.default_rng(0).normal(size=(60, 2, 8))
         >>> data = data_of_arrays(xi, xi[:, 0, 0] > 0, [2])
         >>> data.heads, data.train.examples, data.classes
-        ((('head 1', 'head 2'),), 30, ('False', 'True'))
+        ((('head 0', 'head 1'),), 30, ('False', 'True'))
     """
     array = real_array("xi", xi, ("example", "path", "feature"))
     examples, paths, features = array.shape
@@ -388,7 +388,7 @@ def named_heads(kinds: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
 
 def numbered(heads: Sequence[int]) -> tuple[tuple[str, ...], ...]:
     """Names of heads by layer that have only numbers."""
-    return tuple(tuple(f"head {head + 1}" for head in range(count)) for count in heads)
+    return tuple(tuple(f"head {head}" for head in range(count)) for count in heads)
 
 
 def whole_width(width: Any) -> int:

@@ -118,6 +118,11 @@ def problem(sentences: str | Iterable[str]) -> mo.Html:
     return mo.Html("".join(f'<div class="tf-problem" role="alert">{html.escape(one)}</div>' for one in some))
 
 
+def line(words: str) -> mo.Html:
+    """A quiet line."""
+    return mo.Html(f'<p class="tf-line">{html.escape(words)}</p>')
+
+
 def numbers(pairs: Iterable[tuple[str, str]], called: str = "numbers") -> mo.Html:
     """A strip of names and values.
 
@@ -200,7 +205,8 @@ class Card:
 
     def html(self, over: str = "") -> mo.Html:
         """The card as it was shown last."""
-        shown = f'<div class="tf-under">{self.shown}{over}</div>' if over else self.shown
+        under = f'<div class="tf-wide"><div class="tf-under">{self.shown}{over}</div></div>'
+        shown = under if over else self.shown
         # A heading by its role: marimo would list other headings in an outline beside the page.
         above = f'<p class="tf-name" role="heading" aria-level="2">{self._title}</p>'
         below = f'<p class="tf-line">{self._line}</p><div class="tf-saved">{self._saved[1]}</div>'

@@ -28,11 +28,13 @@ class Upload:
         xi: attentioned inputs ξ [example, path, feature].
         labels: y [example].
         heads: heads per layer.
+        notes: how labels were read, as in `Arrays`.
     """
 
     xi: np.ndarray
     labels: np.ndarray
     heads: tuple[int, ...]
+    notes: tuple[str, ...] = ()
 
 
 def upload_of(name: str, content: bytes) -> Upload:
@@ -62,7 +64,7 @@ def upload_of(name: str, content: bytes) -> Upload:
     else:
         found = arrays_in(arrays_of_columns(*csv_table(content, most_cells=MOST_CELLS)))
     xi = np.asarray(found.features.values)
-    return Upload(xi, found.labels, found.heads or (xi.shape[1],))
+    return Upload(xi, found.labels, found.heads or (xi.shape[1],), found.notes)
 
 
 def table(name: str, content: bytes) -> np.ndarray:

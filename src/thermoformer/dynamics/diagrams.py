@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from .._notebook import draw
 from .._validation import fail, nonnegative_integer, one_of, real_array
 from .engine import Density, Plan, Report, Returns, Tally, check_steps, joined, survey, unbounded
 from .maps import Map, as_map, check_names
@@ -157,6 +158,30 @@ def attractors(
     plan = _plan(model, steps, transient, k, longest_period, tolerance)
     settled = [model.settled(start)[0] for start in states]
     return _dataset(model, survey(model, settled, plan, progress=progress), plan, {"start": len(settled)}, {})
+
+
+@xr.register_dataset_accessor("diagram")
+class Diagram:
+    """What xarray calls an accessor: `found.diagram.plot()` draws a diagram, also one that was read from a file."""
+
+    def __init__(self, dataset: xr.Dataset) -> None:
+        self._dataset = dataset
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Draws `figures.orbit_diagram_panels`, `figures.hysteresis` or `figures.phase_diagram_image`, as it fits.
+
+        Arguments:
+            ax: where to draw, for an orbit diagram a sequence; default: a new figure, which notebooks show.
+            options: of the figure.
+
+        Example:
+            >>> found = orbit_diagram(lambda x, r: r * x * (1 - x), 0.3, "r", [3.2, 3.5, 4.0], steps=500, transient=500)
+            >>> [ax.get_ylabel() for ax in found.diagram.plot()]
+            ['x', 'exponents', '']
+        """
+        _check_diagram(self._dataset)
+        orbits = "hysteresis" if "direction" in self._dataset.dims else "orbit_diagram_panels"
+        return draw(orbits if "density" in self._dataset else "phase_diagram_image", self._dataset, ax=ax, **options)
 
 
 def regime_names(dataset: xr.Dataset) -> xr.DataArray:

@@ -17,6 +17,7 @@ import numpy as np
 import xarray as xr
 
 from .._keys import KeyLike, as_key
+from .._notebook import Result, span
 from .._precision import MATMUL_PRECISION
 from .._validation import fail, numpy_for, one_of, positive_integer, real_array
 from .engine import kept_rows
@@ -37,8 +38,8 @@ LARGEST_TRIALS = 10**12
 _FIRST_RESTS = [math.lgamma(k) - (k - 0.5) * math.log(k) + k - 0.5 * math.log(2 * math.pi) for k in range(1, 11)]
 
 
-@dataclass(frozen=True, eq=False)
-class FiniteOrbit:
+@dataclass(frozen=True, eq=False, repr=False)
+class FiniteOrbit(Result):
     """A run of the finite network; index t = 0, 1, ... counts tokens.
 
     Fields:
@@ -72,6 +73,11 @@ class FiniteOrbit:
         axes = {3: ("copy", "step", "feature"), 4: ("copy", "step", "head", "feature")}
         variables = {name: (axes[array.ndim], array) for name, array in arrays.items()}
         return xr.Dataset(variables, attrs={"epsilon": self.epsilon})
+
+    def summary(self) -> dict[str, Any]:
+        """Copies, their length, the number of features, and the range of m_o."""
+        copies, steps, features = np.shape(self.A)
+        return {"copies": copies, "steps": steps, "features": features, "m_o": span(self.m_o)}
 
 
 class NetworkArrays(NamedTuple):

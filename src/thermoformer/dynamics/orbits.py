@@ -67,8 +67,8 @@ class Orbit(Result):
         return draw("orbit_series", self.m_o[first:], ax=ax, **{"first_step": first, **options})
 
 
-@dataclass(frozen=True, eq=False)
-class MapOrbit:
+@dataclass(frozen=True, eq=False, repr=False)
+class MapOrbit(Result):
     """An orbit of any other map.
 
     Fields:
@@ -82,6 +82,11 @@ class MapOrbit:
     def to_xarray(self) -> xr.Dataset:
         """The orbit with named axes."""
         return xr.Dataset({"x": (("step", "coordinate"), self.x)})
+
+    def summary(self) -> dict[str, Any]:
+        """Its length, the number of coordinates, and their range."""
+        steps, coordinates = np.shape(self.x)
+        return {"steps": steps, "coordinates": coordinates, "x": span(self.x)}
 
 
 def orbit(model: Any, state: Any, *, steps: int, transient: int = 0) -> Any:

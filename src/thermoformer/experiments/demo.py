@@ -18,12 +18,14 @@ def run_demo(out: str | Path, *, progress: Progress | None = None) -> Path:
         out: folder for what is written; points finished there before are kept.
         progress: called as progress(done, total, message) along the way.
     """
-    from .threads import within  # JAX, which the list of experiments does not wait for
-
     out, report = Path(out), progress or silent
     pages = {}
     for number, name in enumerate(PARTS):
-        inside = within(report, number, len(PARTS), f"{name} ({number + 1} of {len(PARTS)})")
+
+        def inside(done: float, total: int, message: str, number: int = number, name: str = name) -> None:
+            part = f"{name} ({number + 1} of {len(PARTS)})"
+            report(number + done / max(total, 1), len(PARTS), f"{part}: {message}")
+
         pages[name] = EXPERIMENTS[name].run(out / name, quick=True, progress=inside)
     report(len(PARTS), len(PARTS), "page")
     return _write_page(out, pages)

@@ -145,7 +145,7 @@ EXPERIMENTS = {
         ),
         Experiment(
             name="trajectories",
-            summary="Attention fed on its own output at six temperatures: a closed curve, cycles, and chaos",
+            summary="Attention that reads its own output, at six temperatures: a closed curve, cycles, and chaos",
             quick_time="about half a minute",
             module="trajectories",
         ),

@@ -28,6 +28,8 @@ from .words import FILTERS
 
 _HERE = Path(__file__).parent
 _MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
+# Pixels on the screen per inch of a figure, whose words are then 9 to 10 pixels high; narrow screens scroll.
+_READABLE = 64
 # Columns with a longer text take several lines.
 _LONG = 30
 # Characters that mean something in HTML or in Markdown, as both write them where they mean nothing.
@@ -104,8 +106,9 @@ def render(
     environment.filters |= FILTERS
 
     def figure(name: str, alternative: str, caller: Callable[[], str]) -> Markup:
-        source, caption = _data(Path((images or {})[name])), " ".join(caller().split())
-        picture = f'<div><img alt="{escape(alternative)}" src="{source}"></div>'
+        file, caption = Path((images or {})[name]), " ".join(caller().split())
+        size = f' style="min-width: {_READABLE * _inches(file):.0f}px"' if file.suffix == ".png" else ""
+        picture = f'<div><img alt="{escape(alternative)}" src="{_data(file)}"{size}></div>'
         return Markup(f"<figure>{picture}<figcaption>{caption}</figcaption></figure>\n\n")
 
     def row(caller: Callable[[], str]) -> Markup:
@@ -140,6 +143,12 @@ def write_page(
 
 def _text(cell: Any) -> str:
     return escape(" ".join(str(cell).split()))
+
+
+def _inches(image: Path) -> float:
+    """The width of a PNG that `figures.save` wrote, by its header."""
+    with image.open("rb") as stream:
+        return int.from_bytes(stream.read(20)[16:], "big") / 200
 
 
 def _data(image: Path) -> str:

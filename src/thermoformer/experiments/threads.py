@@ -27,7 +27,7 @@ def in_threads(tasks: Sequence[Callable[[Progress], Any]], progress: Progress, w
         return [task(progress) for task in tasks]
     stop, lock = threading.Event(), threading.Lock()
 
-    def report(done: int, total: int, message: str) -> None:
+    def report(done: float, total: int, message: str) -> None:
         if stop.is_set():
             raise InterruptedError("another part was stopped")
         with lock:

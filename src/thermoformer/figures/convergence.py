@@ -44,8 +44,8 @@ def convergence(
     Arguments:
         dataset: `error` [width, approach], or [seed, width, approach]. Drawn as well when there: `noise`, of the same
             shape, what Monte-Carlo noise alone would show, as a shaded floor. Entries that are nan are left out.
-        guides: by approach, the power of N of a guide line beside its curve; −1 for the saddle and −2 for one-loop
-            where absent, {} for none.
+        guides: by approach, the power of N of a guide line beside its curve; default: −1 for the saddle and −2 for
+            one-loop; {} for none.
 
     Example:
         >>> import xarray as xr

@@ -55,8 +55,7 @@ def orbit_diagram_panels(
         axes: two or three Axes, of the density, the exponents and, where there is a third, the regimes; a new figure
             has all three.
         exponents: how many leading exponents are drawn; those lost to rounding are not.
-        lowest: where the axis of the exponents ends below; a little more below 0 than the largest is above, where
-            absent.
+        lowest: lower end of the axis of the exponents; default: a little more below 0 than the largest is above.
         section: draw the points on the section alone, as dots.
 
     Returns:

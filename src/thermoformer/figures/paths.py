@@ -44,7 +44,7 @@ def path_graph(
         >>> from thermoformer.learning import Architecture
         >>> ax = path_graph(Architecture((2, 1), 10), [[2.0, -0.5], [-0.5, 1.0]], [["good", "random"], ["uniform"]])
         >>> [text.get_text() for text in ax.texts]
-        ['input', '1.1 good', '1.2 random', '2.1 uniform', 'output']
+        ['input', '0.0 good', '0.1 random', '1.0 uniform', 'output']
         >>> [text.get_text() for text in ax.get_legend().get_texts()]
         ['good→uniform  2', 'random→uniform  1']
     """
@@ -61,13 +61,13 @@ def path_graph(
 
 
 def numbered_heads(head_names: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Names of heads by layer, each with the numbers of its layer and its place in it, from 1.
+    """Names of heads by layer, each with the numbers of its layer and its place in it.
 
     Example:
         >>> numbered_heads([["good", "random"], ["uniform"]])
-        [['1.1 good', '1.2 random'], ['2.1 uniform']]
+        [['0.0 good', '0.1 random'], ['1.0 uniform']]
     """
-    return [[f"{layer}.{head} {name}" for head, name in enumerate(row, 1)] for layer, row in enumerate(head_names, 1)]
+    return [[f"{layer}.{head} {name}" for head, name in enumerate(row)] for layer, row in enumerate(head_names)]
 
 
 def path_display(

@@ -206,11 +206,11 @@ class Architecture(eqx.Module):
         return np.prod(np.where(self.path_heads() >= 0, 1 / np.sqrt(self.heads), 1.0), axis=1)
 
     def path_heads(self) -> np.ndarray:
-        """The head of each path in each layer, [path, layer], −1 where it skips; layer 1 slowest, skips first."""
+        """The head of each path in each layer, [path, layer], −1 where it skips; first layer slowest, skips first."""
         return np.stack(np.unravel_index(np.arange(self.paths), self.choices), axis=1) - int(self.skip)
 
     def path_names(self, head_names: Sequence[Sequence[str]] | None = None) -> tuple[str, ...]:
-        """A readable name per path: its heads from layer 1 up, joined by an arrow; "skip" where it skips a layer.
+        """A readable name per path: its heads, first layer first, joined by an arrow; "skip" where it skips a layer.
 
         Example:
             >>> Architecture((2, 1), 10).path_names([["good", "random"], ["uniform"]])

@@ -59,7 +59,7 @@ class AttentionModel(eqx.Module):
 
     Arguments:
         function: (θ, tokens [example, token, feature]) → logits [example, head, query, key], one array per layer,
-            layer 1 first; a function that JAX can differentiate.
+            first layer first; a function that JAX can differentiate.
         scales: prior standard deviations, a pytree with the shape of θ.
         normalisation: "softmax" over keys, or "linear": attention is the logit over the number of keys that the query
             sees. Linear attention may be negative, and its rows need not sum to 1.

@@ -57,7 +57,7 @@ class PathFeatures(eqx.Module):
 
         Arguments:
             x: tokens [example, token, feature].
-            attention: one array [example, head, query, key] per layer, layer 1 first.
+            attention: one array [example, head, query, key] per layer, first layer first.
             readout: the query position of the top layer: "last", "first" or "mean".
             skip: whether a path may also skip a layer (learning §8).
 

@@ -321,16 +321,7 @@ class _Counts:
         self.done, self.failed = self.done + count - failed, self.failed + failed
 
     def message(self) -> str:
-        """The counts with the rate and the time left, for a progress bar."""
+        """The counts with the rate, for a progress bar."""
         rate = (self.run - self.before) / max(time.monotonic() - self.began, 1e-9)
-        left = (self.points - self.run) / max(rate, 1e-9)
         bad = f", {self.failed} failed" if self.failed else ""
-        return f"{self.done} done{bad}; {rate:.3g} points/s, {_duration(left)} left"
-
-
-def _duration(seconds: float) -> str:
-    """Seconds, or hours and minutes where there are many."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+        return f"{self.done} done{bad}; {rate:.3g} points/s"

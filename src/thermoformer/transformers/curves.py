@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from .._files import write_safely
-from .._progress import Progress, shown_progress
+from .._progress import Progress, advanced_by_passes, shown_progress
 from .._validation import fail, nonnegative_integer, one_of, positive_integer, true_or_false
 from ..learning.scores import head_name
 from .data import Examples
@@ -141,7 +141,7 @@ def pruning_curve(
     axes = {"penalty": axis, "rule": list(rules), "seed": draws, "removed": [0, *counts]}
     value = xarray.DataArray(np.nan, axes, list(axes), attrs={"long_name": MEASURES[wanted]})
     orders: dict[tuple[str, int], list[Head]] = {}
-    with shown_progress(progress) as report:
+    with shown_progress(progress) as shown, advanced_by_passes(shown) as report:
         done, total = 0, len(draws) * (len(rules) + 1)
         for seed in draws:
             report(done, total, f"draw {seed}: all heads")

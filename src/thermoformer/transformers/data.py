@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .._progress import inside
 from .._validation import chosen_places, class_labels, fail, positive_integer
 
 # Tokenizers without a limit of their own say so by an astronomic number.
@@ -193,6 +194,8 @@ class Examples:
         for start in range(0, len(order), size):
             places = order[start : start + size]
             yield places, {name: tensor.to(device) for name, tensor in self._batch(places, lengths[places]).items()}
+            done = start + len(places)
+            inside.get()(done, len(order), f"{done} of {len(order)} examples")
 
     def _batch(self, places: np.ndarray, lengths: np.ndarray) -> dict[str, torch.Tensor]:
         if "input_ids" not in self.inputs:

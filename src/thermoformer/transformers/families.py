@@ -335,7 +335,7 @@ class Adapter:
     def cuts(self, layer: int) -> Iterator[tuple[Any, bool, tuple[int, ...]]]:
         """What has rows or columns of heads: a matrix or a parameter, whether heads are its outputs, and the widths.
 
-        One width: heads are one after another, so many features each. Several: blocks of such heads, one after another.
+        One width: heads in a row, each with that many features. Several: blocks of such heads, one after another.
         """
         module, parts = self.attention(layer), self.parts
         size, widths = self.head_size(layer), self._widths(layer)

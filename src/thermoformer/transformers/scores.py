@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._progress import Progress, shown_progress, silent
+from .._progress import Progress, advanced_by_passes, shown_progress, silent
 from .._validation import fail, nonnegative_integer, one_of, positive_integer, true_or_false
 from ..learning.scores import HeadScores
 from .contributions import POSITIONS, head_contributions
@@ -92,7 +92,7 @@ def score_heads(
         raise fail("removed", "every head", "at least one head left to score")
     left = np.array([head not in gone for head in heads])
     options = {"readout": readout, "batch": batch, "device": device, "seed": nonnegative_integer("seed", seed)}
-    with shown_progress(progress) as report:
+    with shown_progress(progress) as shown, advanced_by_passes(shown) as report:
         values = METHODS[method](Scoring(model, data, goal, options, left.astype(float), report))
     return HeadScores(tuple(head for head in heads if head not in gone), np.asarray(values)[left])
 
@@ -145,11 +145,11 @@ def removal_order(
     layers = np.array([layer for layer, _ in heads]) if true_or_false("within_layers", within_layers) else None
     options = {"readout": readout, "batch": batch, "device": device, "seed": nonnegative_integer("seed", seed)}
     order: list[int] = []
-    with shown_progress(progress) as report:
+    with shown_progress(progress) as shown, advanced_by_passes(shown) as report:
         # Scorings inside an order show no progress of their own.
         scoring = Scoring(model, data, goal, options, np.ones(len(heads)), silent)
-        while len(order) < count:
-            report(len(order), count, f"heads removed by {method}")
+        for scored in range(rounds := -(-count // step)):
+            report(scored, rounds, f"scores by {method}, {len(order)} of {count} heads removed")
             if method == "evidence":
                 expansion = scoring.expansion()
             else:

@@ -154,7 +154,7 @@ def _resize(adapter: Adapter, layer: int, heads: tuple[int, ...]) -> None:
 def _resize_matrix(
     matrix: Any, outputs: bool, had: tuple[int, ...], heads: tuple[int, ...], widths: tuple[int, ...]
 ) -> None:
-    """Resizes the outputs or the inputs of a matrix: blocks of heads one after another, so many features each."""
+    """Resizes the outputs or the inputs of a matrix: blocks of heads one after another, each of that many features."""
     linear = type(matrix) is nn.Linear
     names = ("in_features", "out_features") if linear else ("nx", "nf")
     setattr(matrix, names[outputs], len(heads) * sum(widths))

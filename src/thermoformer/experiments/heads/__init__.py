@@ -12,7 +12,7 @@ import pandas as pd
 
 from ... import __version__
 from ..._files import refuse_foreign, write_safely
-from ..._progress import Progress, silent
+from ..._progress import Progress, advanced_by_passes, silent
 from ..._validation import fail, nonnegative_integer, one_of, positive_integer
 from ...learning import HeadScores
 from ...learning.scores import head_name
@@ -172,10 +172,11 @@ def run_heads(
         "seed": seed,
         "version": __version__,
     }
-    for place, (name, one) in enumerate(models.items()):
-        report(place, len(models), f"{record['measure']} {name}")
-        value = float(judged(one, some, test, wanted, **given)[0])
-        record[name] = {record["measure"]: value, "parameters": one.num_parameters()}
+    with advanced_by_passes(report) as report_judging:
+        for place, (name, one) in enumerate(models.items()):
+            report_judging(place, len(models), f"{record['measure']} {name}")
+            value = float(judged(one, some, test, wanted, **given)[0])
+            record[name] = {record["measure"]: value, "parameters": one.num_parameters()}
     report(0, 1, "speed")
     for name, speed in measured_speed(models, draw(test, TIMED, seed), batch=batch).items():
         record[name]["examples_per_second"] = speed

@@ -84,7 +84,7 @@ def path_features(
 
 
 def gp_references(variant: MarkovVariant) -> dict[str, tuple[Architecture, list[int]]]:
-    """The two GP references: the good path alone, and all paths that average in layer 2 (good + denoising)."""
+    """The two GP references: the good path alone, and all that average in the second layer (good + denoising)."""
     in_layer_1, in_layer_2 = np.array(variant.heads[0]), np.array(variant.heads[1])
     heads = variant.architecture().path_heads()
     denoising = np.flatnonzero(in_layer_2[heads[:, 1]] == "uniform").tolist()

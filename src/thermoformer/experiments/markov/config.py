@@ -20,7 +20,7 @@ class MarkovVariant:
     Fields:
         name: how the variant is called in data and figures.
         perpendicular_noise: σ_⊥ of the task.
-        heads: kinds of head of layer 1 and of layer 2, "good" first in layer 1 and "uniform" first in layer 2, so that
+        heads: kinds of head of both layers, "good" first in the first and "uniform" first in the second, so that
             path 0 is the good path: good, then uniform.
     """
 
@@ -39,12 +39,12 @@ class MarkovVariant:
 
     @property
     def denoises_everywhere(self) -> bool:
-        """Whether all paths average in layer 2, so that good + denoising is simply every path."""
+        """Whether all paths average in the second layer, so that good + denoising is simply every path."""
         return set(self.heads[1]) == {"uniform"}
 
     @property
     def path_names(self) -> tuple[str, ...]:
-        """The heads along each path, layer 1 first."""
+        """The heads along each path, first layer first."""
         return self.architecture().path_names(self.heads)
 
 
