@@ -173,6 +173,10 @@ class Map(abc.ABC):
         """The first state from which the map is autonomous, or that after `most` steps, and a record of each step."""
         return state, []
 
+    def coordinates(self, state: Any) -> np.ndarray:
+        """The coordinates [coordinate] of a state, as those of lanes."""
+        return np.asarray(state)
+
     def start(self, lanes: Lanes, states: Sequence[Any]) -> Any:
         """The states of several lanes as one."""
 
