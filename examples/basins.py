@@ -1,4 +1,4 @@
-"""Basins of attraction: which of two cycles attention ends on when it reads its own output."""
+"""Basins of attraction: on which of three cycles attention ends when it reads its own output."""
 
 import marimo
 
@@ -11,7 +11,7 @@ with app.setup:
     import xarray as xr
 
     from thermoformer import figures
-    from thermoformer.dynamics import Features, MeanField, basins
+    from thermoformer.dynamics import Features, MeanField, basins, find_cycle
 
 
 @app.cell(hide_code=True)
@@ -19,25 +19,41 @@ def introduction():
     mo.md(r"""
     # Basins of attraction
 
-    At β = 1.27 the paper's network has two attractors, a 28-cycle and a 56-cycle. Which of them is reached depends on
-    the start. Here the start is a window of four equal tokens, which attention outputs with $A = (a_1, a_2, 0)$ have
-    made, and both numbers are varied.
+    A network that reads its own output may have several attractors, and the start decides which one is reached. The
+    start is a window of tokens here: four equal ones, each made by the attention output $A = (a_1, a_2, 0)$, at
+    β = 1.27.
     """)
     return
 
 
 @app.cell
 def running():
-    model = MeanField(Features.paper(), beta=1.27, gamma=220.0, epsilon=0.02)
-    points = int(mo.cli_args().get("points") or 32)  # along each axis
-    values = np.linspace(-1, 1, points)
-    starts = np.zeros((points, points, 4, 3))
+    values = np.linspace(-1, 1, 100)
+    starts = np.zeros((100, 100, 4, 3))
     starts[..., 0] = values[:, None, None]
     starts[..., 1] = values[None, :, None]
-    axes = ("a_1", "a_2", "token", "feature")
-    starts = xr.DataArray(starts, {"a_1": values, "a_2": values}, axes)
+    starts = xr.DataArray(starts, {"$a_1$": values, "$a_2$": values}, ("$a_1$", "$a_2$", "token", "feature"))
+
+    model = MeanField(Features.paper(), beta=1.27, gamma=220.0, epsilon=0.02)
     found = basins(model, starts, transient=20_000)
-    return (found,)
+    return found, model
+
+
+@app.cell(hide_code=True)
+def about_cycles():
+    mo.md(r"""
+    Orbits that reach a cycle at different steps of it are on one attractor. The multipliers of each cycle tell that it
+    is stable, and how quickly orbits come to it.
+    """)
+    return
+
+
+@app.cell
+def checking(found, model):
+    periods = found.dataset.period.values.tolist()
+    cycles = [find_cycle(model, state, period) for state, period in zip(found.states, periods, strict=True)]
+    rates = {cycle.period: cycle.exponents[0] for cycle in cycles if cycle.stable}
+    return (rates,)
 
 
 @app.cell
@@ -48,10 +64,18 @@ def drawing(found):
 
 
 @app.cell(hide_code=True)
-def result(found):
-    seen = f"{found.summary()}"
+def result(found, rates):
+    _table, _shares = found.dataset.basin.values, found.dataset.fraction.values
+    apart = np.mean(_table[1:] != _table[:-1])
+    _cycles = ", ".join(f"a {_period}-cycle (λ₁ = {_rate:.4f})" for _period, _rate in rates.items())
+    seen = (
+        f"From {_table.size} starts these stable cycles are reached: {_cycles}. Of neighbouring starts "
+        f"{100 * apart:.0f} % end on different cycles; if each start drew its cycle at random, with these shares, it "
+        f"would be {100 * (1 - np.sum(_shares**2)):.0f} %. The way to the cycles is chaotic: at "
+        "this resolution their shares are all that can be known."
+    )
     mo.md(seen)
-    return (seen,)
+    return apart, seen
 
 
 @app.cell(hide_code=True)

@@ -129,6 +129,12 @@ def test_the_kernel_finds_the_same(monkeypatch):
     assert by_steps.basin.values.tolist() == [1, 0, 0, -2]
 
 
+def test_an_orbit_that_leaves_later_is_unbounded():
+    """Chaos up to the last counted step, at a parameter just beyond the end of all attractors, a² = 9."""
+    data = basins(cubic.replace(a=3.02), np.linspace(-1.5, 1.5, 40), steps=10, transient=0, longest_period=64).dataset
+    assert set(data.basin.values) <= {-1, -2} and (data.basin == -2).any()
+
+
 def test_one_start_and_many_parameters():
     """Fractions are then shares of the parameters."""
     data = basins(cubic, 0.4, {"a": [0.5, 1.5, 1.6]}, **SIZES).dataset

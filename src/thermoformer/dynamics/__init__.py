@@ -1,6 +1,6 @@
 """Self-attention that feeds on its own output: maps, chaos and phase diagrams."""
 
-from .basins import Basins, basins
+from .attraction import Basins, basins
 from .cycles import Bifurcation, Cycle, NoCycleError, bifurcation_point, find_cycle
 from .diagrams import attractors, chaotic_intervals, intervals, orbit_diagram, phase_diagram, regime_names
 from .features import Features

@@ -15,7 +15,7 @@ from matplotlib.colors import to_hex
 
 from .._validation import fail, one_of, positive_integer
 from ..dynamics import REGIMES
-from ..dynamics.basins import attractor_names
+from ..dynamics.attraction import attractor_names
 from .display import Axis, Curve, Display, Image, Key, Level, Mark, cell_edges
 from .orbits import overlap_name
 from .style import CYCLE, DIVERGING, PALETTE, figure_grid, styled
@@ -216,10 +216,11 @@ def basin_map(dataset: xr.Dataset, ax: Axes | None = None) -> Axes:
         keys.append(Key(colours[last], label=f"{numbers.max() + 1 - last} more"))
     edges = [cell_edges(dataset[axis].values) for axis in dataset.basin.dims]
     axes = [Axis(_SYMBOLS.get(str(axis), str(axis))) for axis in dataset.basin.dims]
-    if len(edges) == 1:
-        edges, axes = [*edges, np.array([0.0, 1.0])], [*axes, Axis("", (0, 1), ticks=[])]
-    image = Image(np.atleast_2d(values.T), *edges, colours, (-0.5, len(colours) - 0.5))
-    return Display([image, *keys], *axes, "below", columns=2, size=(6.0, 4.8)).plot(ax)
+    # One axis makes one row.
+    x, y = [*edges, np.array([0.0, 1.0])][:2]
+    across, up = [*axes, Axis("", (0, 1), ticks=[])][:2]
+    image = Image(np.atleast_2d(values.T), x, y, colours, (-0.5, len(colours) - 0.5))
+    return Display([image, *keys], across, up, "below", columns=2, size=(6.0, 4.8)).plot(ax)
 
 
 def _density(dataset: xr.Dataset, values: np.ndarray, ends: tuple[float, float] | None, bar: str) -> Image:

@@ -212,9 +212,9 @@ class _Group:
 
 
 def _tree(points: np.ndarray) -> Any:
-    import scipy.spatial  # imported late: slow, and only basins need it
+    from scipy.spatial import KDTree  # imported late: slow, and only basins need it
 
-    return scipy.spatial.cKDTree(points)
+    return KDTree(points)
 
 
 def _matched(
@@ -226,6 +226,9 @@ def _matched(
     labels = np.where(found["finite"], UNDECIDED, UNBOUNDED)
     # Cycles lead, then what is known not to return. What has no regime may join, but does not lead.
     rank = np.where(np.isin(codes, (FIXED, PERIODIC)), 0, np.where(codes == NO_REGIME, 2, 1))
+    assert plan.returns is not None
+    # Two orbits on a cycle that return within the tolerance, and come closer: each may be half this far from it.
+    closeness = 2 * plan.returns.longest_period * float(plan.returns.tolerance)
     groups: list[_Group] = []
     of_cell = defaultdict[int, list[int]](list)
     for _ in range(MOST_ATTRACTORS):
@@ -237,8 +240,12 @@ def _matched(
             given = {name: values[lanes] for name, values in parameters.items()}
             orbits = _orbits(model, [finals[lane] for lane in lanes], given, found["period"][lanes] * (rank[lanes] < 1))
             for leader, orbit in zip(some, orbits, strict=False):
-                number = _group_of(groups, of_cell[leader % cells], leader % cells, orbit, rank[leader] < 1, plan)
-                free = np.arange(leader % cells, points, cells)
+                if not np.isfinite(orbit).all():
+                    labels[leader] = UNBOUNDED
+                    continue
+                cell, returned = int(leader % cells), bool(rank[leader] < 1)
+                number = _group_of(groups, of_cell[cell], cell, orbit, closeness if returned else None)
+                free = np.arange(cell, points, cells)
                 free = free[labels[free] == UNDECIDED]
                 labels[[leader, *free[groups[number].near(ends[free])]]] = number
         if not len(leaders):
@@ -251,12 +258,14 @@ def _matched(
     return groups, labels
 
 
-def _group_of(groups: list[_Group], known: list[int], cell: int, orbit: np.ndarray, returns: bool, plan: Plan) -> int:
-    """The number of the attractor that an orbit [step, coordinate] is on: a known one of its cell, or a new one."""
-    if returns:
-        # Both orbits return within the tolerance and come closer: each may be this far from the cycle.
+def _group_of(groups: list[_Group], known: list[int], cell: int, orbit: np.ndarray, closeness: float | None) -> int:
+    """The number of the attractor that an orbit [step, coordinate] is on: a known one of its cell, or a new one.
+
+    `closeness` is the reach of a cycle as a share of its extent, None for an orbit that does not return.
+    """
+    if closeness is not None:
         extent = float(np.ptp(orbit, axis=0).max()) or 1.0  # that of a point is 1, as in the search for returns
-        group = _Group(cell, True, orbit, 2 * plan.returns.longest_period * float(plan.returns.tolerance) * extent)
+        group = _Group(cell, True, orbit, closeness * extent)
     else:
         for number in known:
             if not groups[number].returns and groups[number].near(orbit).mean() > 0.5:
