@@ -98,8 +98,8 @@ class ResidualsConfig:
             test_examples=500,
             tokens=16,
             feature_width=100,
-            exact_draws=300,
-            sampled_draws=2000,
+            exact_draws=200,
+            sampled_draws=1000,
             inside_draws=80,
             inside_warmup=80,
         )
@@ -294,7 +294,6 @@ class Residuals(Study):
         }
         gradients = float(groups["of networks with norms inside"].gradients.mean())
         return {
-            "exact_kinds": EXACT_KINDS,
             "widths": [_at_width(dataset, width) for width in dataset.width.values],
             "paths": paths,
             "samplers": [

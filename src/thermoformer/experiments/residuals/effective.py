@@ -25,31 +25,29 @@ def effective_features(
         attention: one array [example, head, query, key] per layer.
         layer_norm: as in `forward`: "pre", "rms" or "post".
     """
-    x, heads = np.asarray(x), [np.asarray(layer) for layer in attention]
+    x, inside, one = np.asarray(x), layer_norm != "post", np.ones(np.shape(x)[:2])
     covariance = arch.variances[0] / x.shape[2] * x @ x.transpose(0, 2, 1)
-    layers = []
-    for layer, variance in zip(heads, arch.variances[1:], strict=False):
-        before = _inverse_norms(covariance) if layer_norm != "post" else np.ones(x.shape[:2])
-        layer = layer * before[:, None, None]
-        # Σ_h A C Aᵀ with the heads beside each other.
-        added = variance / layer.shape[1] * (layer @ covariance[:, None] @ layer.transpose(0, 1, 3, 2)).sum(axis=1)
+    layers, norms = [], _norms(covariance)
+    for given, variance in zip(attention, arch.variances[1:], strict=False):
+        heads = np.asarray(given) * (1 / norms if inside else one)[:, None, None]
+        added = variance / heads.shape[1] * (heads @ covariance[:, None] @ heads.transpose(0, 1, 3, 2)).sum(axis=1)
         covariance = covariance + added if arch.skip else added
-        after = _inverse_norms(covariance) if layer_norm == "post" else np.ones(x.shape[:2])
+        norms = _norms(covariance)
+        after = one if inside else 1 / norms
         covariance = covariance * after[:, :, None] * after[:, None]
-        layers.append((layer, after))
-    last = _inverse_norms(covariance)[:, -1]
+        layers.append((heads, after))
     weights = np.zeros((len(x), 1, x.shape[1]))
-    weights[:, 0, -1] = last if layer_norm != "post" else 1
+    weights[:, 0, -1] = 1 / norms[:, -1] if inside else 1
     # From the top layer down: the choice in the layer just added becomes the slowest index, the way past it first.
-    for layer, after in reversed(layers):
+    for heads, after in reversed(layers):
         weights = weights * after[:, None]
-        attended = np.einsum("pat,phts->phas", weights, layer, optimize=True)
+        attended = np.einsum("pat,phts->phas", weights, heads, optimize=True)
         parts = [weights[:, None], attended] if arch.skip else [attended]
         weights = np.concatenate(parts, axis=1).reshape(len(x), -1, x.shape[1])
-    return PathFeatures.from_attentioned_inputs(weights @ x), 1 / (last if layer_norm != "post" else after[:, -1])
+    return PathFeatures.from_attentioned_inputs(weights @ x), norms[:, -1]
 
 
-def _inverse_norms(covariance: np.ndarray) -> np.ndarray:
-    """1/√C_tt [example, token]; 0 for a token of zeros, which stays one."""
+def _norms(covariance: np.ndarray) -> np.ndarray:
+    """√C_tt [example, token]; infinite for a token of zeros, so that it stays one."""
     variances = np.diagonal(covariance, axis1=1, axis2=2)
-    return np.divide(1, np.sqrt(variances), out=np.zeros_like(variances), where=variances > 0)
+    return np.where(variances > 0, np.sqrt(variances), np.inf)
