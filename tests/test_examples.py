@@ -62,6 +62,14 @@ def orbit_diagram(found):
     assert found["widest"] == pytest.approx((1.2738, 1.3), abs=2e-3)
 
 
+def basins(found):
+    assert found["rates"].keys() >= {28, 56}
+    assert found["rates"][28] == pytest.approx(-0.0478, abs=1e-4)
+    assert found["rates"][56] == pytest.approx(-0.0035, abs=1e-4)
+    assert found["found"].dataset.fraction[0] == pytest.approx(0.8248, abs=0.02)
+    assert found["apart"] == pytest.approx(0.29, abs=0.03)
+
+
 def from_hopfield_to_attention(found):
     lengths, m = np.array(found["windows"]), found["largest"]
     np.testing.assert_allclose(found["rounds"][0.0], 6 * (lengths + 1) / 2, rtol=2e-3)
@@ -87,6 +95,7 @@ CHECKS = (
     which_heads_matter,
     orbit_and_regime,
     orbit_diagram,
+    basins,
     from_hopfield_to_attention,
     sweep_over_a_grid,
 )

@@ -39,12 +39,13 @@ NOTEBOOKS = (
     "which_heads_matter",
     "orbit_and_regime",
     "orbit_diagram",
+    "basins",
     "from_hopfield_to_attention",
     "sweep_over_a_grid",
 )
 _INDEX = """# Gallery
 
-Seven notebooks, each with one figure. They are in the folder `examples` of the repository and are run whenever this
+Eight notebooks, each with one figure. They are in the folder `examples` of the repository and are run whenever this
 documentation is built. Each is a [marimo](https://docs.marimo.io) notebook and a plain script at once:
 `marimo edit examples/NAME.py` opens it in a browser, `python examples/NAME.py --out FILE.png` runs it and keeps the
 picture. `pip install '.[app]'` brings marimo.

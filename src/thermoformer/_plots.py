@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from .figures import (
     PALETTE,
     accuracy_against_width,
+    basin_map,
     comparison_panels,
     head_score_map,
     hysteresis,
@@ -21,6 +22,7 @@ from .figures.style import colours_for
 
 __all__ = [
     "accuracy_against_width",
+    "basin_map",
     "comparison_panels",
     "exponents_with_errors",
     "head_score_map",

@@ -35,6 +35,13 @@ def diagram() -> xr.Dataset:
     return found.assign(regime=(("direction", "beta"), np.array([[0, 1, 3], [0, 1, 3]])))
 
 
+def basins() -> xr.Dataset:
+    """Two cycles, and what has no attractor."""
+    found = dataset({"fraction": ("attractor",), "error": ("attractor",)}, {"attractor": [0, 1, -2]})
+    found = found.assign(regime=("attractor", ["periodic"] * 2 + ["unbounded"]), period=("attractor", [28, 56, 0]))
+    return found.assign(basin=(("x", "y"), np.array([[0, 1, 1], [0, 0, -2]]))).assign_coords(x=[0, 1], y=[0, 1, 3])
+
+
 def sweep() -> xr.Dataset:
     done = ("a", "b"), np.ones((2, 3), int)
     return xr.Dataset({"status": done, "sum": (("a", "b"), np.ones((2, 3)))}, {"a": [1, 2], "b": [1, 2, 3]})
@@ -46,6 +53,7 @@ DRAW = {
         dataset({"accuracy": ("seed", "width")}, {"seed": [0, 1], "width": [10, 100, np.inf]}), ax
     ),
     "autocorrelation_curve": lambda ax: figures.autocorrelation_curve(autocorrelation(ORBIT, lags=20), ax),
+    "basin_map": lambda ax: figures.basin_map(basins(), ax),
     "convergence": lambda ax: figures.convergence(
         dataset({"error": ("width", "approach")}, {"width": [10, 100], "approach": ["saddle", "other"]}), ax
     ),

@@ -7,10 +7,11 @@ import pytest
 import xarray as xr
 
 from thermoformer import figures
-from thermoformer.dynamics import REGIMES, autocorrelation, orbit_diagram, phase_diagram, power_spectrum
+from thermoformer.dynamics import REGIMES, autocorrelation, basins, orbit_diagram, phase_diagram, power_spectrum
 from thermoformer.figures import (
     REGIME_COLOURS,
     autocorrelation_curve,
+    basin_map,
     finite_size_scaling,
     finite_size_steps,
     hysteresis,
@@ -164,6 +165,18 @@ def test_hysteresis_tells_directions_apart():
     assert np.isfinite(codes[:, 6]).sum() == 2, "two branches in the middle"
 
 
+def test_basins_are_named_with_their_shares():
+    found = basins(lambda x: x - 0.1 * (x**3 - x), np.linspace(-2.05, 2, 28), steps=200, transient=1000).dataset
+    ax = basin_map(found)
+    np.testing.assert_array_equal(ax.images[0].get_array()[0], found.basin)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        "0: fixed point, 50 ± 9 %",
+        "1: fixed point, 50 ± 9 %",
+    ]
+    many = found.assign_coords(attractor=[0, 12]).assign(basin=found.basin.where(found.basin == 0, 12))
+    assert [text.get_text() for text in basin_map(many).get_legend().get_texts()][1] == "6 more"
+
+
 def test_finite_size_has_bars_and_the_line():
     bits = np.array([100, 10_000, 1_000_000])
     error = np.stack([2 / np.sqrt(bits), [0.21, np.nan, np.nan]])
@@ -227,6 +240,7 @@ def test_an_orbit_has_a_band_of_the_spread():
         (lambda: autocorrelation_curve(power_spectrum(SERIES)), "correlation: got .*; expected a DataArray"),
         (lambda: orbit_diagram_panels(xr.Dataset()), "dataset: got a Dataset with nothing; expected an orbit diagram"),
         (lambda: orbit_diagram_panels(3), "dataset: got int; expected an orbit diagram"),
+        (lambda: basin_map(xr.Dataset()), "dataset: got a Dataset with nothing; expected that of basins"),
         (lambda: phase_diagram_image(xr.Dataset()), "dataset: got a Dataset with nothing; expected a phase diagram"),
         (
             lambda: hysteresis(xr.Dataset()),

@@ -257,3 +257,30 @@ def test_layer_norm_makes_every_token_of_unit_variance():
     # With nothing added, the norm hides the scale of the embedding.
     np.testing.assert_allclose(forward(arch, scaled, x, attention, layer_norm=True), plain, rtol=1e-9)
     assert not np.allclose(forward(arch, scaled, x, attention), forward(arch, weights, x, attention))
+
+
+@pytest.mark.parametrize("layer_norm", ["pre", "rms", "post"])
+def test_norms_act_where_they_are_said_to(layer_norm):
+    """Token by token in NumPy."""
+    arch = Architecture((2, 1), 6, skip=True)
+    x, attention, _ = attention_problem(arch, examples=3)
+    weights = prior_weights(arch, x.shape[2], key=0)
+
+    def norm(z, place):
+        if (place == "post") != (layer_norm == "post"):
+            return z
+        z = z - z.mean() * (layer_norm != "rms")
+        return z / np.sqrt(np.mean(z**2))
+
+    expected = []
+    for example, tokens in enumerate(np.asarray(x)):
+        z = [np.asarray(weights.embedding) @ token / np.sqrt(x.shape[2]) for token in tokens]
+        for layer, values in zip(attention, map(np.asarray, weights.values), strict=True):
+            seen = [norm(one, "pre") for one in z]
+            for query in range(len(z)):
+                for head, value in enumerate(values):
+                    read = sum(share * one for share, one in zip(layer[example, head, query], seen, strict=True))
+                    z[query] = z[query] + value @ np.asarray(read) / np.sqrt(len(values) * 6)
+            z = [norm(one, "post") for one in z]
+        expected.append(np.asarray(weights.readout) @ norm(z[-1], "pre") / np.sqrt(6))
+    np.testing.assert_allclose(forward(arch, weights, x, attention, layer_norm=layer_norm), expected, rtol=1e-9)

@@ -305,7 +305,7 @@ def test_only_the_query_that_is_read_is_needed(name, readout):
     few = queries_read([jnp.asarray(layer) for layer in attention], readout)
     assert few[-1].shape[2] == (3 if readout == "mean" else 1)
     with jax.numpy_rank_promotion("raise"):
-        found = network_output(weights, jnp.asarray(x), few, readout, skip=arch.skip, layer_norm=True)
+        found = network_output(weights, jnp.asarray(x), few, readout, skip=arch.skip, layer_norm="pre")
     whole = forward(arch, weights, x, attention, readout=readout, layer_norm=True)
     np.testing.assert_allclose(found, whole, rtol=1e-12)
 

@@ -1,5 +1,6 @@
 """Self-attention that feeds on its own output: maps, chaos and phase diagrams."""
 
+from .attraction import Basins, basins
 from .cycles import Bifurcation, Cycle, NoCycleError, bifurcation_point, find_cycle
 from .diagrams import attractors, chaotic_intervals, intervals, orbit_diagram, phase_diagram, regime_names
 from .features import Features
@@ -13,6 +14,7 @@ from .regimes import REGIMES, Lifetime, Regime, lifetime, regime
 
 __all__ = [
     "REGIMES",
+    "Basins",
     "Bifurcation",
     "Cycle",
     "DiscreteMap",
@@ -31,6 +33,7 @@ __all__ = [
     "Window",
     "attractors",
     "autocorrelation",
+    "basins",
     "bifurcation_point",
     "chaotic_intervals",
     "find_cycle",

@@ -71,7 +71,7 @@ def orbit_diagram(
     """
     one_of("follow", follow, ("start", "up", "down", "both"))
     model, states, axes = _checked(model, state, {parameter: values}, "parameter")
-    plan = _plan(model, steps, transient, k, longest_period, tolerance)
+    plan = plan_of(model, steps, transient, k, longest_period, tolerance)
     Density.of(model, show, 1, (0.0, 1.0))  # checks the number before any orbit
     limits = _limits(model, states[0], axes, show) if limits is None else limits
     plan = dataclasses.replace(plan, recorders=(Tally(), Density.of(model, show, bins, limits, section)))
@@ -121,7 +121,7 @@ def phase_diagram(
     if not isinstance(grid, Mapping) or not grid:
         raise fail("grid", repr(grid), "values by name of parameter, as in {'beta': [...], 'gamma': [...]}")
     model, states, axes = _checked(model, state, grid, "grid")
-    plan = _plan(model, steps, transient, k, longest_period, tolerance)
+    plan = plan_of(model, steps, transient, k, longest_period, tolerance)
     if plan.exponents is None:
         raise fail("k", k, "1 or more: regimes need the leading exponent")
     return _grid(model, states, axes, plan, batch=batch, devices=devices, progress=progress)
@@ -155,7 +155,7 @@ def attractors(
     if not hasattr(states, "__len__") or not len(states):
         raise fail("states", "nothing" if hasattr(states, "__len__") else type(states).__name__, "a list of starts")
     model = as_map(model, states[0])
-    plan = _plan(model, steps, transient, k, longest_period, tolerance)
+    plan = plan_of(model, steps, transient, k, longest_period, tolerance)
     settled = [model.settled(start)[0] for start in states]
     return _dataset(model, survey(model, settled, plan, progress=progress), plan, {"start": len(settled)}, {})
 
@@ -230,22 +230,34 @@ def chaotic_intervals(dataset: xr.Dataset) -> list[tuple[float, float]]:
 
 def _checked(model: Any, state: Any, grid: Mapping[str, Any], argument: str) -> tuple[Map, list[Any], dict[str, Any]]:
     """The map, its settled starts, and the values [value] of every parameter of a grid."""
-    axes = {str(name): real_array(str(name), values) for name, values in grid.items()}
-    for name, values in axes.items():
-        if values.ndim != 1:
-            raise fail(name, f"shape {values.shape}", "values along one axis")
+    axes = axes_of(grid)
     # Several starts are a list of windows; anything else is one start.
     several = isinstance(state, Sequence) and len(state) and all(isinstance(one, Window) for one in state)
     starts = list(state) if several else [state]
     model = as_map(model, starts[0], {name: float(values[0]) for name, values in axes.items()})
-    check_names(argument, axes, model.parameters)
-    for name, values in axes.items():  # the model refuses parameters out of its bounds
-        for end in (values.min(), values.max()):
-            model.replace(**{name: float(end)})
+    check_axes(model, axes, argument)
     return model, [model.settled(start)[0] for start in starts], axes
 
 
-def _plan(model: Map, steps: int, transient: int, k: int | None, longest_period: int, tolerance: float) -> Plan:
+def axes_of(grid: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The values [value] of every parameter of a grid."""
+    axes = {str(name): real_array(str(name), values) for name, values in grid.items()}
+    for name, values in axes.items():
+        if values.ndim != 1:
+            raise fail(name, f"shape {values.shape}", "values along one axis")
+    return axes
+
+
+def check_axes(model: Map, axes: Mapping[str, np.ndarray], argument: str) -> None:
+    """Refuses parameters that a model does not have, or that are out of its bounds."""
+    check_names(argument, axes, model.parameters)
+    for name, values in axes.items():
+        for end in (values.min(), values.max()):
+            model.replace(**{name: float(end)})
+
+
+def plan_of(model: Map, steps: int, transient: int, k: int | None, longest_period: int, tolerance: float) -> Plan:
+    """What `orbit_diagram` and its like do at every point, checked."""
     check_steps(steps, transient)
     returns = Returns.of(longest_period, tolerance)
     if k is not None and nonnegative_integer("k", k) == 2 and model.dimension == 1:

@@ -173,6 +173,10 @@ class Map(abc.ABC):
         """The first state from which the map is autonomous, or that after `most` steps, and a record of each step."""
         return state, []
 
+    def coordinates(self, state: Any) -> np.ndarray:
+        """The coordinates [coordinate] of a state, as those of lanes."""
+        return np.asarray(state)
+
     def start(self, lanes: Lanes, states: Sequence[Any]) -> Any:
         """The states of several lanes as one."""
 
@@ -183,6 +187,8 @@ class Map(abc.ABC):
                 raise fail("state", f"shape {vector.shape}", expected)
             return vector
 
+        if all(type(state) is np.ndarray and state.shape == (self.dimension,) for state in states):
+            return jnp.asarray(real_array("state", np.stack(states)).T, float)  # checked at once, for a million starts
         return jnp.asarray(side_by_side(states, checked), float)
 
     def in_lanes(

@@ -227,6 +227,10 @@ class MeanField(Map):
             observed=self.observed,
         )
 
+    def coordinates(self, state: Window) -> np.ndarray:
+        """The A of the tokens, oldest first."""
+        return state.A[::-1].ravel()
+
     def start(self, lanes: Any, states: Sequence[Window]) -> _WindowState:
         """Full windows side by side; all at the same positions."""
         positions = numbers(lanes.positions)[::-1]

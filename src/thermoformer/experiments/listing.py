@@ -115,7 +115,7 @@ EXPERIMENTS = {
         ),
         Experiment(
             name="residuals",
-            summary="Skips and layer norm: where the theory of paths holds, and how far off it is elsewhere",
+            summary="Skips and norms: where the theory of paths is exact, and how far mean-field norms carry",
             quick_time="about three minutes",
             module="residuals",
         ),

@@ -7,7 +7,7 @@ as ``axes.figure``; pyplot is never touched, so nothing has to be closed. `save`
 from .alignment import label_overlap
 from .comparison import comparison_panels
 from .convergence import convergence
-from .diagrams import REGIME_COLOURS, hysteresis, orbit_diagram_panels, phase_diagram_image
+from .diagrams import REGIME_COLOURS, basin_map, hysteresis, orbit_diagram_panels, phase_diagram_image
 from .finite_size import finite_size_scaling, finite_size_steps
 from .groups import grouped_points
 from .heads import head_score_map
@@ -24,6 +24,7 @@ __all__ = [
     "REGIME_COLOURS",
     "accuracy_against_width",
     "autocorrelation_curve",
+    "basin_map",
     "comparison_panels",
     "convergence",
     "curves_against_width",

@@ -15,9 +15,10 @@ from matplotlib.colors import to_hex
 
 from .._validation import fail, one_of, positive_integer
 from ..dynamics import REGIMES
+from ..dynamics.attraction import attractor_names
 from .display import Axis, Curve, Display, Image, Key, Level, Mark, cell_edges
 from .orbits import overlap_name
-from .style import DIVERGING, PALETTE, figure_grid, styled
+from .style import CYCLE, DIVERGING, PALETTE, figure_grid, styled
 
 # Okabe and Ito's colours again; light grey says that nothing is said.
 REGIME_COLOURS = dict(
@@ -27,6 +28,8 @@ REGIME_COLOURS = dict(
         strict=True,
     )
 )
+_BASIN_COLOURS = (*CYCLE[:6], CYCLE[8], PALETTE["grey"])
+_OTHER_COLOURS = ("#D9D9D9", PALETTE["black"])
 # From light to dark, evenly in lightness, without the palest end, which white paper would hide.
 DENSITY_COLOURS = tuple(map(to_hex, colormaps["magma_r"](np.linspace(0.12, 1.0, 255))))
 _EXPONENT_COLOURS = tuple(PALETTE[name] for name in ("vermilion", "blue", "green", "purple"))
@@ -177,6 +180,46 @@ def hysteresis(dataset: xr.Dataset, ax: Axes | None = None) -> Axes:
     marks = [image, *(Key(colour, label=name) for name, colour in looks.items())]
     axes = Axis(_SYMBOLS.get(parameter, parameter)), Axis(_observable(dataset))
     return Display(marks, *axes, "above", columns=3, size=(8.0, 4.4)).plot(ax)
+
+
+@styled
+def basin_map(dataset: xr.Dataset, ax: Axes | None = None) -> Axes:
+    """Basins of attraction over one or two axes of starts or parameters, the attractors named with their shares.
+
+    Arguments:
+        dataset: that of `thermoformer.dynamics.basins`; of more axes choose two with isel.
+
+    Example:
+        >>> from thermoformer.dynamics import basins
+        >>> found = basins(lambda x: x - 0.1 * (x**3 - x), np.linspace(-1, 2, 30), steps=200, transient=1000)
+        >>> [text.get_text() for text in basin_map(found.dataset).get_legend().get_texts()]
+        ['0: fixed point, 67 ± 8 %', '1: fixed point, 33 ± 8 %']
+    """
+    if not isinstance(dataset, xr.Dataset) or "basin" not in dataset or dataset.basin.ndim not in (1, 2):
+        raise fail("dataset", _what(dataset), "that of basins over one or two axes")
+    numbers, names = dataset.attractor.values, attractor_names(dataset)
+    # Attractors beyond the colours share the last one; then come what is undecided and what is unbounded.
+    last = len(_BASIN_COLOURS) - 1
+    values = np.where(dataset.basin < 0, last - dataset.basin, np.minimum(dataset.basin, last)).astype(float)
+    colours = [*_BASIN_COLOURS, *_OTHER_COLOURS]
+    keys: list[Mark] = []
+    for number, name in zip(numbers, names, strict=True):
+        label = name if number < 0 else f"{number}: {name}"
+        if dataset.fraction.ndim == 1:
+            share, error = (100 * float(dataset[part].sel(attractor=number)) for part in ("fraction", "error"))
+            digits = max(0, 1 - int(np.floor(np.log10(2 * error))))
+            label += f", {share:.{digits}f} ± {error:.{digits}f} %"
+        if number < last:
+            keys.append(Key(colours[last - number if number < 0 else number], label=label))
+    if numbers.max() >= last:
+        keys.append(Key(colours[last], label=f"{numbers.max() + 1 - last} more"))
+    edges = [cell_edges(dataset[axis].values) for axis in dataset.basin.dims]
+    axes = [Axis(_SYMBOLS.get(str(axis), str(axis))) for axis in dataset.basin.dims]
+    # One axis makes one row.
+    x, y = [*edges, np.array([0.0, 1.0])][:2]
+    across, up = [*axes, Axis("", (0, 1), ticks=[])][:2]
+    image = Image(np.atleast_2d(values.T), x, y, colours, (-0.5, len(colours) - 0.5))
+    return Display([image, *keys], across, up, "below", columns=2, size=(6.0, 4.8)).plot(ax)
 
 
 def _density(dataset: xr.Dataset, values: np.ndarray, ends: tuple[float, float] | None, bar: str) -> Image:

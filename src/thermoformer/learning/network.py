@@ -34,6 +34,8 @@ from .._validation import (
 from .architecture import Architecture, checked_architecture, squeeze_output
 from .paths import READOUTS
 
+NORMS = ("pre", "rms", "post")
+
 
 class Weights(NamedTuple):
     """All weights of a network, or of several (then every array has one more, leading, axis: draw).
@@ -122,7 +124,7 @@ def forward(
     attention: Sequence[Any],
     *,
     readout: str = "last",
-    layer_norm: bool = False,
+    layer_norm: bool | str = False,
 ) -> Float[Array, ...]:
     """The network's output f for explicit weights (learning §1, §7, §8).
 
@@ -131,8 +133,9 @@ def forward(
         x: tokens [example, token, feature].
         attention: one array [example, head, query, key] per layer.
         readout: "last", "first" or "mean" query position.
-        layer_norm: normalise every token before each attention layer and before the readout (mean 0, variance 1 over
-            its entries, no learned gain). Outside the theory.
+        layer_norm: normalise every token inside the network, without a learned gain, which is outside the theory:
+            True or "pre" before each attention layer and before the readout, to mean 0 and variance 1 over its entries;
+            "rms" likewise, to mean square 1; "post" after each attention layer.
 
     Returns:
         f [example], with a draw axis in front for several networks and an output axis behind for several outputs.
@@ -145,7 +148,7 @@ def forward(
         (4,)
     """
     one_of("readout", readout, READOUTS)
-    layer_norm = true_or_false("layer_norm", layer_norm)
+    layer_norm = checked_norm(layer_norm)
     weights = check_weights(arch, weights)
     x, layers = checked_tokens(arch, x, attention)
     if weights.embedding.shape[-1] != x.shape[2]:
@@ -160,20 +163,22 @@ def network_output(
     readout: str,
     *,
     skip: bool = False,
-    layer_norm: bool = False,
+    layer_norm: str = "",
 ) -> Array:
-    """`forward` without its checks, for use under jit, grad and vmap."""
+    """`forward` without its checks, for use under jit, grad and vmap; an empty `layer_norm` is none."""
     if weights.embedding.ndim == 3:
         one = partial(network_output, x=x, attention=attention, readout=readout, skip=skip, layer_norm=layer_norm)
         return jax.vmap(one)(weights)
-    norm = _normalised if layer_norm else lambda z: z
+    norm = partial(_normalised, centre=layer_norm != "rms")
+    before = norm if layer_norm in ("pre", "rms") else lambda z: z
+    after = norm if layer_norm == "post" else lambda z: z
     z = jnp.einsum("pti,oi->pto", x, weights.embedding, precision=MATMUL_PRECISION) / math.sqrt(x.shape[2])
     for value, layer in zip(weights.values, attention, strict=True):
         heads, _, width = value.shape
-        attended = jnp.einsum("phts,psi->phti", layer, norm(z), precision=MATMUL_PRECISION)
+        attended = jnp.einsum("phts,psi->phti", layer, before(z), precision=MATMUL_PRECISION)
         added = jnp.einsum("phti,hoi->pto", attended, value, precision=MATMUL_PRECISION) / math.sqrt(heads * width)
-        z = z + added if skip else added
-    final = {"last": lambda: norm(z[:, -1]), "first": lambda: norm(z[:, 0]), "mean": lambda: norm(z).mean(axis=1)}
+        z = after(z + added if skip else added)
+    final = {"last": lambda: before(z[:, -1]), "first": lambda: before(z[:, 0]), "mean": lambda: before(z).mean(axis=1)}
     out = jnp.matmul(final[readout](), weights.readout.T, precision=MATMUL_PRECISION)
     return out / math.sqrt(weights.readout.shape[-1])
 
@@ -182,9 +187,18 @@ def network_output(
 _compiled_output = partial(jax.jit, static_argnames=("readout", "skip", "layer_norm"))(network_output)
 
 
-def _normalised(z: Array) -> Array:
+def checked_norm(layer_norm: Any) -> str:
+    """Where tokens are normalised inside the network: "pre", "rms" or "post", and "" for nowhere."""
+    if layer_norm in NORMS:
+        return layer_norm
+    if isinstance(layer_norm, str):
+        raise fail("layer_norm", repr(layer_norm), f"True or False, or one of {', '.join(map(repr, NORMS))}")
+    return "pre" if true_or_false("layer_norm", layer_norm) else ""
+
+
+def _normalised(z: Array, centre: bool) -> Array:
     """Layer norm over the last axis, without gain; the constant keeps a token of zeros at zero."""
-    centred = z - z.mean(axis=-1, keepdims=True)
+    centred = z - z.mean(axis=-1, keepdims=True) if centre else z
     return centred / jnp.sqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-12)
 
 

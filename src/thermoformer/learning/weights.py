@@ -32,6 +32,7 @@ from .likelihoods import Likelihood
 from .network import (
     PathData,
     Weights,
+    checked_norm,
     checked_tokens,
     network_output,
     order_factor,
@@ -64,7 +65,7 @@ class WeightPosterior(Posterior):
     coefficients: np.ndarray | None
     weights: Weights | None
     readout: str = "last"
-    layer_norm: bool = False
+    layer_norm: str = ""
 
     @property
     def token_width(self) -> int:
@@ -110,7 +111,7 @@ class WeightPosterior(Posterior):
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), weights)
         read = queries_read(layers, self.readout)
         for piece in pieces((x, read), x.shape[1] * max(arch.heads) * max(arch.widths)):
-            found = _run_draws(flat, *piece, self.readout, arch.skip)
+            found = _run_draws(flat, *piece, self.readout, arch.skip, self.layer_norm)
             yield np.asarray(found).reshape(len(found), -1, arch.outputs), 0.0
 
 
@@ -120,10 +121,10 @@ def queries_read(attention: Sequence[jax.Array], readout: str) -> list[jax.Array
     return [*attention[:-1], attention[-1][:, :, queries]]
 
 
-@partial(jax.jit, static_argnames=("readout", "skip"))
-def _run_draws(weights: Weights, x: jax.Array, attention: list[jax.Array], readout: str, skip: bool) -> jax.Array:
+@partial(jax.jit, static_argnames=("readout", "skip", "norm"))
+def _run_draws(weights: Weights, x: Any, attention: list[Any], readout: str, skip: bool, norm: str) -> jax.Array:
     """f [draw, example] (and output) with layer norm, one draw after another."""
-    return jax.lax.map(lambda one: network_output(one, x, attention, readout, skip=skip, layer_norm=True), weights)
+    return jax.lax.map(lambda one: network_output(one, x, attention, readout, skip=skip, layer_norm=norm), weights)
 
 
 class TokenData(eqx.Module):
@@ -136,10 +137,12 @@ class TokenData(eqx.Module):
     x: jax.Array
     attention: tuple[jax.Array, ...]
     readout: str = eqx.field(static=True)
+    norm: str = eqx.field(static=True)
 
     def outputs(self, weights: Weights) -> jax.Array:
         """f [output, example]."""
-        found = network_output(weights, self.x, self.attention, self.readout, skip=self.structure.skip, layer_norm=True)
+        given: Any = {"skip": self.structure.skip, "layer_norm": self.norm}
+        found = network_output(weights, self.x, self.attention, self.readout, **given)
         return found.reshape(len(self.x), -1).T
 
 
@@ -199,7 +202,7 @@ def sample_weights(
     warmup: int | None = None,
     readout: str = "last",
     keep_weights: bool = False,
-    layer_norm: bool = False,
+    layer_norm: bool | str = False,
     likelihood: str | Likelihood = "gaussian",
     memory_limit: float = MEMORY_LIMIT,
     devices: int | None = None,
@@ -217,7 +220,7 @@ def sample_weights(
         draws, chains, warmup: draws per chain after warm-up; warm-up is by default half of them, at least 200.
         readout: "last", "first" or "mean" query position.
         keep_weights: keep the weights of every draw too, and not only U and what predictions need.
-        layer_norm: normalise tokens inside the network (see `forward`); outside the theory, NUTS only. Keeps weights.
+        layer_norm: normalise tokens inside the network, as in `forward`; outside the theory, NUTS only. Keeps weights.
         likelihood: of the labels given the output: "gaussian", "student-t", "laplace", "logistic" for labels ±1, or a
             `Likelihood`; learning §10 says how τ enters each of them. All but the first need NUTS, and moves between
             modes of narrow networks are then not counted.
@@ -237,11 +240,12 @@ def sample_weights(
         ((1, 1), True)
     """
     x, layers = checked_tokens(arch, x, attention)
-    keep, norm = true_or_false("keep_weights", keep_weights), true_or_false("layer_norm", layer_norm)
+    norm = checked_norm(layer_norm)
+    keep = true_or_false("keep_weights", keep_weights) or norm != ""
     plan = Plan.of(draws, chains, warmup, devices, progress)
-    run = _Run(arch, temperature, key, method, keep or norm, readout, Likelihood.of(likelihood), memory_limit, plan)
+    run = _Run(arch, temperature, key, method, keep, readout, Likelihood.of(likelihood), memory_limit, plan)
     if norm:
-        posterior = run.on_tokens(x, layers, labels)
+        posterior = run.on_tokens(x, layers, labels, norm)
     else:
         posterior = run.on_paths(PathFeatures.from_attention(x, layers, readout, arch.skip), labels)
     warn_if_unmixed(posterior.diagnostics)
@@ -387,7 +391,7 @@ class _Run:
         some = np.asarray(features.values)[_watched(features.examples)].reshape(-1, by_output.shape[-1])
         return self._posterior(observed | {"coefficients": coefficients, "outputs": by_output @ some.T}, stats)
 
-    def on_tokens(self, x: jax.Array, attention: Sequence[jax.Array], labels: Any) -> WeightPosterior:
+    def on_tokens(self, x: jax.Array, attention: Sequence[jax.Array], labels: Any, norm: str) -> WeightPosterior:
         """The posterior from tokens, for a network with layer norm."""
         if self.method != "nuts":
             raise fail("method", repr(self.method), "'nuts' with layer_norm=True: Gibbs needs f linear in every layer")
@@ -396,8 +400,8 @@ class _Run:
         plan = self._within_memory(x.shape[2], len(x), x.shape[1])
         prior = jnp.asarray(self.temperature), jnp.asarray(self.arch.deviations), self.arch.replace(variances=1.0)
         read = tuple(queries_read(attention, self.readout))
-        data = TokenData(jnp.asarray(y).reshape(len(x), -1).T, *prior, x, read, self.readout)
-        return self._posterior(*self._sampled(data, None, x.shape[2], self.key, plan))
+        data = TokenData(jnp.asarray(y).reshape(len(x), -1).T, *prior, x, read, self.readout, norm)
+        return self._posterior(*self._sampled(data, None, x.shape[2], self.key, plan), norm)
 
     def _within_memory(self, token_width: int, examples: int, tokens: int | None = None) -> Plan:
         """The plan, with the memory in its progress messages; raises if the memory is over the limit."""
@@ -426,7 +430,7 @@ class _Run:
         start = jax.vmap(scaled_weights, in_axes=(0, None))(start, data.deviations)
         return run_steps(sweep, observe, start, second, plan)
 
-    def _posterior(self, observed: dict[str, Any], stats: SamplerStats) -> WeightPosterior:
+    def _posterior(self, observed: dict[str, Any], stats: SamplerStats, norm: str = "") -> WeightPosterior:
         arch, coefficients, weights = self.arch, observed.get("coefficients"), observed.get("weights")
         kept: dict[str, Any] = {"order_parameter": (ROWS, observed["order_parameter"])}
         kept |= {"log_density": ((), observed["log_density"]), "predictor": ((), observed["outputs"])}
@@ -439,7 +443,7 @@ class _Run:
             axes = ("output", f"unit_{arch.layers + 1}") if arch.outputs > 1 else (f"unit_{arch.layers + 1}",)
             kept["readout"] = (axes, weights.readout)
         fields = fields_of_draws(arch, self.temperature, "weights", self.method, kept, stats)
-        return WeightPosterior(*fields, coefficients, weights, self.readout, coefficients is None)
+        return WeightPosterior(*fields, coefficients, weights, self.readout, norm)
 
 
 def path_data(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -54,9 +54,12 @@ def markov_repetition(seed: int, config: Mapping[str, Any]) -> xr.Dataset:
 
 
 def sequences_and_attention(
-    config: MarkovConfig, variant_number: int, index: int
+    config: MarkovConfig, variant_number: int, index: int, attend: Callable[..., Any] = bilinear_attention
 ) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
-    """Tokens [example, token, feature], attention of both layers and labels of one repetition, training first."""
+    """Tokens [example, token, feature], attention of both layers and labels of one repetition, training first.
+
+    `attend` makes attention from tokens and the weights [head, query feature, key feature] of a layer.
+    """
     variant = config.variants[variant_number]
     task = config.task(variant)
 
@@ -69,7 +72,7 @@ def sequences_and_attention(
     attention = []
     for layer, kinds in enumerate(variant.heads):
         weights = [task.head(kind, seed=seed(_HEADS, layer, head)) for head, kind in enumerate(kinds)]
-        attention.append(bilinear_attention(x, np.stack(weights)))
+        attention.append(attend(x, np.stack(weights)))
     return x, attention, np.concatenate([training.labels, test.labels])
 
 

@@ -1,10 +1,10 @@
 """Skips and normalisation (experiments §4).
 
-The hidden-Markov task with 4 paths in four kinds of network. Three are inside the theory: without skips; with skips;
-with skips and layer norm of the input tokens, which is a fixed preprocessing. In the fourth, layer norm acts inside the
-network, where there are no paths any more: the theory with skips is compared with it all the same, to see how far off
-it is. Attention matrices are those of the task's heads on the bare tokens in every kind, so that kinds differ in one
-thing.
+The hidden-Markov task with 4 paths in several kinds of network. Attention matrices are those of the task's heads on the
+bare tokens in every kind, so that kinds differ in one thing. Without norms inside the network the theory is exact:
+skips, what a layer adds times a number (a variance), layer norm of the input tokens (a fixed preprocessing), and norms
+of queries and keys (other attention matrices). With norms inside the output is not linear in the tokens. There each
+norm is replaced by its mean-field value, which leaves a sum over paths: the effective theory.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +24,16 @@ import xarray as xr
 
 from ..._progress import Progress, inside
 from ..._validation import real_array
-from ...learning import Architecture, PathFeatures, Posterior, Prediction, SamplingWarning, sample_weights, solve
+from ...learning import (
+    Architecture,
+    PathFeatures,
+    Prediction,
+    SamplingWarning,
+    attention_from_logits,
+    bilinear_attention,
+    sample_weights,
+    solve,
+)
 from ...learning.comparison import Comparison
 from ...sweeps import resumable
 from ..base import Study
@@ -32,18 +42,8 @@ from ..sampled import SAMPLED, beside_theory, not_mixed, whole_key
 from ..sweeping import check_fields, config_of
 from ..threads import in_threads, usual_workers, within
 from ..words import duration, fixed, spread, with_texts
-from .kinds import (
-    EXACT_KINDS,
-    INPUT_NORM,
-    KINDS,
-    LONG_NAMES,
-    NORM_INSIDE,
-    PLAIN,
-    QUANTITIES,
-    SKIPS,
-    point_data,
-    slug,
-)
+from .effective import effective_features
+from .kinds import EXACT_KINDS, INSIDE_KINDS, KINDS, LONG_NAMES, QUANTITIES, point_data, slug
 
 # Measured for NUTS with layer norm inside: gradients per draw (P = 100, N = 10, temperature 0.01); operations per
 # second and the least time of a gradient on two CPU cores; the time of a gradient, all chains at once, on an H200 GPU.
@@ -98,8 +98,8 @@ class ResidualsConfig:
             test_examples=500,
             tokens=16,
             feature_width=100,
-            exact_draws=300,
-            sampled_draws=2000,
+            exact_draws=200,
+            sampled_draws=1000,
             inside_draws=80,
             inside_warmup=80,
         )
@@ -112,7 +112,10 @@ class ResidualsConfig:
 
     def architecture(self, kind: str, width: int) -> Architecture:
         """The network of a kind; layer norm is not part of it."""
-        return FOUR_PATHS.architecture(width, self.variance).replace(skip=kind != PLAIN)
+        chosen, arch = KINDS[kind], FOUR_PATHS.architecture(width, self.variance)
+        # What a layer adds times a number is what weights of another variance add.
+        within = (chosen.scale**2 * self.variance,) * arch.layers
+        return arch.replace(skip=chosen.skip, variances=(self.variance, *within, self.variance))
 
     def inside_cost(self, width: int) -> str:
         """Roughly what sampling networks with layer norm inside takes at one width, in words."""
@@ -145,14 +148,12 @@ def residuals_point(seed: int, width: int, config: Mapping[str, Any]) -> xr.Data
 
 
 def _all_kinds(config: ResidualsConfig, index: int, width: int, progress: Progress) -> xr.Dataset:
-    problem = sequences_and_attention(config.task(), 0, index)
-    # Networks with norm inside take longest, and wait for nothing.
-    tasks = [
-        lambda report: _inside_the_theory(config, index, width, problem, report),
-        lambda report: _norm_inside(config, index, width, problem, report),
-    ]
-    found, networks = in_threads(tasks, progress, usual_workers())
-    return point_data(found | {NORM_INSIDE: _beside_networks(found[SKIPS], networks)})
+    # Networks with norms inside take longest, and begin.
+    order = (*INSIDE_KINDS, *EXACT_KINDS)
+    tasks = [partial(_one_kind, config, index, width, kind) for kind in order]
+    found = dict(zip(order, in_threads(tasks, progress, usual_workers()), strict=True))
+    comparisons = {kind: found[kind][0] for kind in KINDS}
+    return point_data(comparisons, *({kind: found[kind][part] for kind in INSIDE_KINDS} for part in (1, 2)))
 
 
 def normalised_tokens(x: Any) -> np.ndarray:
@@ -162,80 +163,87 @@ def normalised_tokens(x: Any) -> np.ndarray:
         x: [example, token, feature].
     """
     x = real_array("x", x, ("example", "token", "feature"))
-    centred = x - x.mean(axis=-1, keepdims=True)
-    deviation = np.sqrt(np.mean(centred**2, axis=-1, keepdims=True))
-    return np.divide(centred, deviation, out=np.zeros_like(centred), where=deviation > 0)
+    return _of_mean_square_1(x - x.mean(axis=-1, keepdims=True))
 
 
-def _inside_the_theory(
-    config: ResidualsConfig, index: int, width: int, problem: tuple, progress: Progress
-) -> dict[str, Comparison]:
-    """Theory, exact posterior and sampled networks of the kinds that the theory describes."""
-    x, attention, labels = problem
-    split, found = config.training_examples, {}
-    for number, kind in enumerate(EXACT_KINDS):
-        progress(number, len(KINDS), kind)
-        arch = config.architecture(kind, width)
-        tokens = normalised_tokens(x) if kind == INPUT_NORM else x
-        features = PathFeatures.from_attention(tokens, attention, "last", arch.skip)
-        # One point that does not converge must not end the run: it is marked in the data, and the page says so.
-        solution = solve(arch, features[:split], labels[:split], temperature=config.temperature, throw=False)
-        found[kind] = beside_theory(
-            solution,
-            features[:split],
-            labels[:split],
-            features[split:],
-            labels[split:],
-            key=whole_key(config.seed, index, width, KINDS.index(kind)),
-            exact_draws=config.exact_draws,
-            sampled_draws=config.sampled_draws,
-            chains=config.chains,
-            progress=within(progress, number, len(KINDS), kind),
-        )
-    return found
+def normalised_heads(x: np.ndarray, weights: np.ndarray) -> Any:
+    """Attention with logits q·k/√N0 of normalised queries Wᵀx_q and keys x_k, each of mean square 1."""
+    queries, keys = _of_mean_square_1(np.einsum("pqi,hij->phqj", x, weights, optimize=True)), _of_mean_square_1(x)
+    return attention_from_logits(queries @ keys[:, None].transpose(0, 1, 3, 2) / np.sqrt(x.shape[2]))
 
 
-def _norm_inside(
-    config: ResidualsConfig, index: int, width: int, problem: tuple, progress: Progress
-) -> tuple[Posterior, Prediction, float]:
-    """Networks that have skips and layer norm inside, their prediction, and the seconds that both took."""
-    x, attention, labels = problem
-    split, began = config.training_examples, time.perf_counter()
-    what = f"{NORM_INSIDE} ({config.inside_cost(width)})"
-    progress(len(EXACT_KINDS), len(KINDS), what)
+def _of_mean_square_1(vectors: np.ndarray) -> np.ndarray:
+    """Vectors [..., entry] by their root mean square; those of zeros stay as they are."""
+    size = np.sqrt(np.mean(vectors**2, axis=-1, keepdims=True))
+    return np.divide(vectors, size, out=np.zeros_like(vectors), where=size > 0)
+
+
+def kind_of_problem(config: ResidualsConfig, index: int, kind: str) -> tuple[np.ndarray, list[Any], np.ndarray]:
+    """Tokens, attention and labels of one repetition as networks of a kind read them, training first."""
+    chosen = KINDS[kind]
+    attend = normalised_heads if chosen.query_key_norm else bilinear_attention
+    x, attention, labels = sequences_and_attention(config.task(), 0, index, attend)
+    return normalised_tokens(x) if chosen.input_norm else x, attention, labels
+
+
+def _one_kind(
+    config: ResidualsConfig, index: int, width: int, kind: str, progress: Progress
+) -> tuple[Comparison, Prediction | None, np.ndarray | None]:
+    """Theory, exact posterior and sampled networks of a kind.
+
+    With norms inside theory and exact posterior are those of the effective theory. Then come the prediction of the
+    theory that ignores the norms, and the last mean-field norm.
+    """
+    x, attention, labels = kind_of_problem(config, index, kind)
+    arch, split, norm = config.architecture(kind, width), config.training_examples, KINDS[kind].layer_norm
+    bare = PathFeatures.from_attention(x, attention, "last", arch.skip)
+    features, norms = effective_features(arch, x, attention, norm) if norm else (bare, None)
+    number, key = list(KINDS).index(kind), whole_key(config.seed, index, width, list(KINDS).index(kind))
+    progress(number, len(KINDS), kind)
+    # One point that does not converge must not end the run: it is marked in the data, and the page says so.
+    solved = partial(solve, arch, labels=labels[:split], temperature=config.temperature, throw=False)
+    found = beside_theory(
+        solved(features[:split]),
+        features[:split],
+        labels[:split],
+        features[split:],
+        labels[split:],
+        key=key,
+        exact_draws=config.exact_draws,
+        sampled_draws=None if norm else config.sampled_draws,
+        chains=config.chains,
+        progress=within(progress, number, len(KINDS), kind),
+    )
+    if not norm:
+        return found, None, None
+    began = time.perf_counter()
+    what = f"{kind} ({config.inside_cost(width)})"
+    progress(number, len(KINDS), what)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)  # said in the data and on the page
         networks = sample_weights(
-            config.architecture(NORM_INSIDE, width),
+            arch,
             x[:split],
             [layer[:split] for layer in attention],
             labels[:split],
             temperature=config.temperature,
-            key=whole_key(config.seed, index, width, KINDS.index(NORM_INSIDE)),
+            key=key,
             method="nuts",
             draws=config.inside_draws,
             warmup=config.inside_warmup,
             chains=config.chains,
-            layer_norm=True,
-            progress=within(progress, len(EXACT_KINDS), len(KINDS), what),
+            layer_norm=norm,
+            progress=within(progress, number, len(KINDS), what),
         )
     prediction = networks.predict_tokens(x[split:], [layer[split:] for layer in attention])
-    return networks, prediction, time.perf_counter() - began
-
-
-def _beside_networks(with_skips: Comparison, found: tuple[Posterior, Prediction, float]) -> Comparison:
-    """Theory and exact posterior with skips, beside sampled networks that have layer norm inside too."""
-    networks, prediction, seconds = found
-    unmixed = {name: reason for name, reason in with_skips.unmixed.items() if name != SAMPLED}
-    if not networks.diagnostics.mixed:
-        unmixed[SAMPLED] = networks.diagnostics.reason
-    return dataclasses.replace(
-        with_skips,
-        results=with_skips.results | {SAMPLED: networks},
-        predictions=with_skips.predictions | {SAMPLED: prediction},
-        seconds=with_skips.seconds | {SAMPLED: seconds},
-        unmixed=unmixed,
+    both = dataclasses.replace(
+        found,
+        results=found.results | {SAMPLED: networks},
+        predictions=found.predictions | {SAMPLED: prediction},
+        seconds=found.seconds | {SAMPLED: time.perf_counter() - began},
+        unmixed=found.unmixed | ({} if networks.diagnostics.mixed else {SAMPLED: networks.diagnostics.reason}),
     )
+    return both, solved(bare[:split]).predict(bare[split:]), norms
 
 
 class Residuals(Study):
@@ -243,9 +251,9 @@ class Residuals(Study):
 
     Its Dataset has the dimensions seed (repetition), width, kind and approach: `accuracy` and `bias`; `distance` from
     sampled networks with its `noise`, of each quantity; predictions (`mean`, `variance` and their Monte-Carlo errors)
-    along example; one `order_parameter_…` per kind inside the theory; `head_score`; `mixed` and `note` of samplers,
-    `seconds` and `converged`; and `inside_distance` of every theory from networks with layer norm inside. What does
-    not apply is nan.
+    along example; `order_parameter` between paths; `head_score`; `mixed` and `note` of samplers, `seconds` and
+    `converged`. With norms inside, theory and exact posterior are those of the effective theory; there are also the
+    `ignoring_distance` of the theory that ignores norms, and the `norm_spread`. What does not apply is nan.
     """
 
     name, title, config, point = "residuals", "Skips and normalisation", ResidualsConfig, residuals_point
@@ -275,18 +283,17 @@ class Residuals(Study):
         """Distances, accuracies, paths and how far to trust the samplers."""
         paths, first = {}, dataset.isel(width=0).sel(approach="theory").mean("seed")
         for kind in EXACT_KINDS:
-            order = first[f"order_parameter_{slug(kind)}"]
-            weights, names = np.diagonal(order.values), order[order.dims[0]].values
-            heaviest = [(names[place], weights[place]) for place in np.argsort(-weights)[:2]]
-            paths[kind] = {"heaviest": heaviest, "head": first.head_score.sel(theory_kind=kind).idxmax("head").item()}
+            weights = first.order_parameter.sel(kind=kind)
+            diagonal = np.nan_to_num(np.diagonal(weights.values))
+            heaviest = [(weights.path.values[place], diagonal[place]) for place in np.argsort(-diagonal)[:2]]
+            paths[kind] = {"heaviest": heaviest, "head": first.head_score.sel(kind=kind).idxmax("head").item()}
         groups = {
-            "of the exact posterior": dataset.sel(approach="exact", kind=list(EXACT_KINDS)),
-            "of networks without norm inside": dataset.sel(approach="sampled", kind=list(EXACT_KINDS)),
-            "of networks with norm inside": dataset.sel(approach="sampled", kind=NORM_INSIDE),
+            "of the exact posterior": dataset.sel(approach="exact"),
+            "of networks without norms inside": dataset.sel(approach="sampled", kind=list(EXACT_KINDS)),
+            "of networks with norms inside": dataset.sel(approach="sampled", kind=list(INSIDE_KINDS)),
         }
-        gradients = float(groups["of networks with norm inside"].gradients.mean())
+        gradients = float(groups["of networks with norms inside"].gradients.mean())
         return {
-            "kinds": KINDS,
             "widths": [_at_width(dataset, width) for width in dataset.width.values],
             "paths": paths,
             "samplers": [
@@ -294,36 +301,36 @@ class Residuals(Study):
                 for of, chosen in groups.items()
             ],
             "gradients": f"{gradients:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}"),
-            "failed": int((~dataset.converged.sel(kind=list(EXACT_KINDS)).astype(bool)).sum()),
+            "failed": int((~dataset.converged.astype(bool)).sum()),
         }
 
 
 def _at_width(dataset: xr.Dataset, width: int) -> dict[str, Any]:
     """What the page says about one width: distances and accuracies in %, means over seeds."""
-    at = dataset[["distance", "noise", "inside_distance", "accuracy"]].sel(width=width)
-    means, accuracy = 100 * at.mean("seed"), 100 * at.accuracy
-    near = means.sel(approach="exact", quantity="mean")
-    ratios = near.distance / near.noise
-    theory = means.distance.sel(kind=NORM_INSIDE, approach="theory")
-    theories = means.inside_distance.sel(quantity="mean")
+    names = ["distance", "noise", "accuracy", "ignoring_distance", "ignoring_noise", "norm_spread"]
+    at = 100 * dataset[names].sel(width=width)
+    means = at.mean("seed")
     columns = means.sel(approach=["theory", "exact"]).stack(column=("quantity", "approach"))
-    rows = []
+    rows, ignoring = [], []
     for kind in KINDS:
         found = zip(columns.distance.sel(kind=kind).values, columns.noise.sel(kind=kind).values, strict=True)
         rows.append([kind, *(f"{_short(value)} ± {_short(noise)}" for value, noise in found)])
+    for kind in INSIDE_KINDS:
+        one = means.sel(kind=kind)
+        cells = (one.ignoring_distance, one.distance.sel(approach="theory"), one.distance.sel(approach="exact"))
+        parts = [_short(cell.sel(quantity=part)) for part in ("mean", "standard deviation") for cell in cells]
+        ignoring.append([kind, _short(one.norm_spread), *parts])
+    near = means.sel(approach="exact", quantity="mean", kind=list(EXACT_KINDS))
+    ratios = near.distance / near.noise
     return {
         "width": width,
         "rows": rows,
-        "exact": [_short(near.distance.sel(kind=kind)) for kind in EXACT_KINDS],
-        "ratios": (ratios.sel(kind=list(EXACT_KINDS)).min().item(), ratios.sel(kind=list(EXACT_KINDS)).max().item()),
-        "inside": _short(near.distance.sel(kind=NORM_INSIDE)),
-        "inside_ratio": ratios.sel(kind=NORM_INSIDE).item(),
-        "theory": _short(theory.sel(quantity="mean")),
-        "theory_deviation": _short(theory.sel(quantity="standard deviation")),
-        "theories": {kind: _short(theories.sel(theory_kind=kind)) for kind in EXACT_KINDS},
-        "nearest": theories.idxmin("theory_kind").item(),
-        "accuracies": [spread(accuracy.sel(kind=kind, approach="sampled")) for kind in KINDS],
-        "gap": (means.accuracy.sel(approach="theory") - means.accuracy.sel(approach="sampled")).sel(kind=NORM_INSIDE),
+        "ignoring": ignoring,
+        "ratios": (ratios.min().item(), ratios.max().item()),
+        "accuracies": [
+            [kind, *(spread(at.accuracy.sel(kind=kind, approach=name)) for name in ("theory", "exact", "sampled"))]
+            for kind in KINDS
+        ],
     }
 
 
