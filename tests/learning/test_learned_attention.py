@@ -87,6 +87,16 @@ def test_a_maximum_that_is_not_reached_is_reported():
         learn(x, y, temperature=1e-300)
 
 
+def test_components_of_queries_and_keys_may_turn():
+    """With rank 2 equal maxima form a circle: one of them is found, and it has no Gaussian around it."""
+    generator, arch = np.random.default_rng(3), Architecture((1,), 20)
+    x, model = generator.normal(size=(60, TOKENS, 3)), AttentionModel.low_rank((1,), 3, rank=2)
+    y = model.features(model.draw(1), x).values[:, 0] @ np.array([1.0, -1.0, 0.5]) + 0.1 * generator.normal(size=60)
+    found = learn_attention(model, arch, x, y, temperature=0.01, key=0, starts=4, theory="gaussian process")
+    assert found.converged and found.covariance is None and found.laplace_evidence is None
+    assert "parameters=12" in repr(found) and "of 4" in repr(found)
+
+
 def test_one_parameter_against_quadrature():
     """The saddle at finite width: `solve` on a grid of the parameter knows nothing of the joint search."""
     generator, arch = np.random.default_rng(3), Architecture((2,), 20)
