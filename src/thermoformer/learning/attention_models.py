@@ -26,6 +26,7 @@ from .._validation import (
     fail,
     instance,
     labels_for,
+    nonnegative_integer,
     numbers,
     one_of,
     positive_integer,
@@ -47,6 +48,8 @@ NORMALISATIONS = ("softmax", "linear")
 THEORIES = ("saddle", "gaussian process")
 # Largest slope of the objective over its scale, in any whitened coordinate, at which a start has converged.
 SLOPE = 1e-6
+# Most steps of a start at each of the higher temperatures that it passes.
+ANNEALING_STEPS = 100
 # Up to this many numbers, order parameters included, the Hessian of the objective is formed.
 HESSIAN_SIZE = 300
 # Most steps of Newton's method from the end of the best start.
@@ -337,6 +340,7 @@ def learn_attention(
     key: KeyLike,
     theory: str = "saddle",
     starts: int = 8,
+    annealing: int = 0,
     readout: str = "last",
     form: str = "auto",
     tolerance: float = SLOPE,
@@ -355,6 +359,8 @@ def learn_attention(
         temperature: τ > 0.
         theory: "saddle", whose evidence is that of `solve`, or "gaussian process", the limit of infinite width.
         starts: the number of starts; one after another on a CPU, elsewhere side by side (vmap).
+        annealing: how many higher temperatures every start passes first, from the mean square of the labels down to τ
+            in equal ratios. Try 4 where starts end far apart: at high temperature there are fewer maxima.
         readout: the query position of the top layer: "last", "first" or "mean".
         form: form of the kernel during the search. "dual" needs linearly independent features of all paths, so "auto"
             is "pairs" or "features".
@@ -385,12 +391,16 @@ def learn_attention(
     data = AttentionData.of(model, arch, x, y, temperature, theory, readout, form)
     model, arch, x, y, temperature = data.model, data.arch, data.x, data.y, data.temperature
     starts, tolerance = positive_integer("starts", starts), positive_number("tolerance", tolerance)
+    annealing = nonnegative_integer("annealing", annealing)
     max_steps, throw = step_limit(max_steps), true_or_false("throw", throw)
     target = _Target(data)
 
     drawn = np.asarray(standard_normal(as_key(key), (starts, model.parameters)))
     first = np.concatenate([np.zeros((starts, data.order_parameters)), drawn], axis=1)
     batch = None if jax.default_backend() == "cpu" else starts
+    for higher in np.geomspace(max(float(np.mean(y**2)), temperature), temperature, annealing + 1)[:-1]:
+        warmer = _Target(replace(data, temperature=float(higher)))
+        first = climb(warmer, first, tolerance, ANNEALING_STEPS, batch)[0]
     points, objectives, slopes = numbers(climb(target, first, tolerance, max_steps, batch))
     objectives = np.where(np.isfinite(objectives), objectives, np.nan)
     if np.isnan(objectives).all():
@@ -482,8 +492,8 @@ class AttentionData(eqx.Module):
     def _layout(self) -> Layout:
         return self.arch.finite_layout if self.theory == "exact" else self.arch.layout
 
-    def parts(self, point: Float[Array, " number"]) -> tuple[Float[Array, " parameter"], Any]:
-        """The vector of order parameters, and θ."""
+    def parts(self, point: Any) -> tuple[Float[Array, " parameter"], Any]:
+        """The vector of order parameters, and θ, of a point [number]."""
         order, whitened = jnp.split(point, [self.order_parameters])
         limit = jnp.zeros(self._layout.count)
         return limit if self.theory == "gaussian process" else order, self.model.parameters_of(whitened)
