@@ -37,6 +37,7 @@ NOTEBOOKS = (
     "accuracy_against_width",
     "exact_finite_width",
     "which_heads_matter",
+    "attention_that_learns",
     "orbit_and_regime",
     "orbit_diagram",
     "from_hopfield_to_attention",
@@ -44,7 +45,7 @@ NOTEBOOKS = (
 )
 _INDEX = """# Gallery
 
-Seven notebooks, each with one figure. They are in the folder `examples` of the repository and are run whenever this
+Eight notebooks, each with one figure. They are in the folder `examples` of the repository and are run whenever this
 documentation is built. Each is a [marimo](https://docs.marimo.io) notebook and a plain script at once:
 `marimo edit examples/NAME.py` opens it in a browser, `python examples/NAME.py --out FILE.png` runs it and keeps the
 picture. `pip install '.[app]'` brings marimo.
