@@ -228,7 +228,7 @@ def sample_attention(
         >>> model = AttentionModel(late, {"slope": 2.0})
         >>> rng = np.random.default_rng(0)
         >>> x, arch = rng.normal(size=(30, 3, 2)), Architecture((1,), widths=5)
-        >>> y = model.features({"slope": 1.0}, x).values[:, 0] @ [1.0, -1.0] + 0.1 * rng.normal(size=30)
+        >>> y = model.features({"slope": 1.0}, x).values[:, 0] @ np.array([1.0, -1.0]) + 0.1 * rng.normal(size=30)
         >>> posterior = sample_attention(model, arch, x, y, temperature=0.01, key=0, draws=500)
         >>> posterior.theta["slope"].shape, posterior.diagnostics.mixed
         ((2, 500), True)

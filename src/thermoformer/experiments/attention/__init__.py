@@ -155,7 +155,8 @@ def attention_point(normalisation: str, ratio: float, teacher: int, config: Mapp
         errors[approach] = error(learned.predict(new).mean)
         gains[approach] = learned.objective - evidence - float(model.log_prior(truth))
         shares[approach] = np.mean(overlap(learned.ends["q"], truth["q"]) > FOUND)
-    crossings, mixed = np.nan, np.nan
+    crossings: Any = np.nan
+    mixed: Any = np.nan
     if teacher < settings.sampled:
         began = time.perf_counter()
         with warnings.catch_warnings():
