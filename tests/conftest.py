@@ -46,6 +46,7 @@ MOST_MAPPED = 16_000
 SLOW = (
     "app/test_page.py",
     "learning/test_brute_force.py",
+    "learning/test_attention_posterior.py",
     "learning/test_derivatives.py",
     "learning/test_contributions.py",
     "learning/test_narrow.py",

@@ -48,6 +48,13 @@ def which_heads_matter(found):
     assert set(found["table"].order.values) == {"theory", "evidence", "gradient", "trained"}
 
 
+def attention_that_learns(found):
+    mean = {noise: draws.mean() for noise, draws in found["drawn"].items()}
+    assert mean[0.1] > 0.95 > 0.8 > mean[1.0]
+    assert found["highest"][0.1] > 0.95
+    assert max(found["errors"][0.1].values()) < 0.05 < 0.1 < min(found["errors"][1.0].values())
+
+
 def orbit_and_regime(found):
     assert {beta: verdict.name for beta, verdict in found["verdicts"].items()} == {
         1.255: "quasi-periodic",
@@ -93,6 +100,7 @@ CHECKS = (
     accuracy_against_width,
     exact_finite_width,
     which_heads_matter,
+    attention_that_learns,
     orbit_and_regime,
     orbit_diagram,
     basins,

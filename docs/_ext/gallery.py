@@ -37,6 +37,7 @@ NOTEBOOKS = (
     "accuracy_against_width",
     "exact_finite_width",
     "which_heads_matter",
+    "attention_that_learns",
     "orbit_and_regime",
     "orbit_diagram",
     "basins",

@@ -18,6 +18,8 @@ import xarray as xr
 from thermoformer._files import refuse_foreign
 from thermoformer.cli import PAGE_MARK
 from thermoformer.experiments import EXPERIMENTS, Executor, Experiment, console_progress
+from thermoformer.experiments.attention import AttentionConfig
+from thermoformer.experiments.attention.one_parameter import OneParameterConfig
 from thermoformer.experiments.base import Study
 from thermoformer.experiments.finite_size import FiniteSizeConfig
 from thermoformer.experiments.learning_curves import LearningCurvesConfig
@@ -41,6 +43,8 @@ from .test_page import assert_self_contained
 
 # Folders of earlier runs name these functions and have hashes of their text: neither may change.
 POINTS = {
+    "attention:attention_point": "101fa21686f98e96",
+    "attention.one_parameter:one_parameter_point": "0b56e959109ae646",
     "finite_size:finite_size_point": "1420d2e7b8a2467e",
     "learning_curves:trained_point": "eb9a7c6572aad170",
     "markov:markov_repetition": "723fd4049fcfa383",
@@ -75,6 +79,10 @@ SIZES = {
     "pruning": (PruningConfig.quick(seed=3), PruningConfig(seed=3)),
     "trained-networks": (TrainedNetworksConfig.quick(seed=3), TrainedNetworksConfig(seed=3)),
     "learning-curves": (LearningCurvesConfig.quick(3), LearningCurvesConfig(seed=3)),
+    "attention": (
+        AttentionConfig.quick(3),
+        AttentionConfig(seed=3, one_parameter=OneParameterConfig(seed=3)),
+    ),
     "trajectories": (TrajectoriesConfig.quick(), TrajectoriesConfig()),
     "orbit-diagram": (OrbitDiagramConfig().quick(), OrbitDiagramConfig()),
     "orbit-diagram-zoom": (OrbitDiagramConfig.zoom().quick(), OrbitDiagramConfig.zoom()),
@@ -160,6 +168,11 @@ GROWN = {
     "residuals": {"seeds": 7, "widths": (10, 20)},
     "noise": {"seeds": 7},
     "learning-curves": {"seeds": (0, 1, 2, 3)},
+    "attention": {
+        "teachers": 7,
+        "ratios": (0.25, *AttentionConfig().ratios),
+        "one_parameter": None,
+    },
     "trajectories": {"betas": (1.2, *TrajectoriesConfig().betas)},
     "finite-size": {"bits": (9, *FiniteSizeConfig().bits), "fit_from": 9900},
     "orbit-diagram": {},
@@ -192,7 +205,7 @@ def test_templates_have_a_title_a_lead_and_a_footer(name):
     assert all(re.search(r'figure\("\w+", .{15,}\) %', line) for line in template.splitlines() if "call figure" in line)
 
 
-CONFIGS = {type(config) for sizes in SIZES.values() for config in sizes} | {OnePathConfig}
+CONFIGS = {type(config) for sizes in SIZES.values() for config in sizes} | {OnePathConfig, OneParameterConfig}
 # What no field of a type may be.
 NEVER = {
     int: (-1, 1.5, True, "1"),
@@ -225,6 +238,8 @@ BAD = [
             (TeacherConfig, "widths", "width"),
             (TeacherConfig, "ratios", "ratio"),
             (OnePathConfig, "widths", "width"),
+            (AttentionConfig, "ratios", "ratio"),
+            (OneParameterConfig, "widths", "width"),
             (FiniteSizeConfig, "bits", "number"),
             (TrajectoriesConfig, "betas", "value"),
         ]
@@ -263,6 +278,9 @@ BAD = [
     (TeacherConfig, {"widths": (5, 10)}, "expected 6 or more"),
     (TeacherConfig, {"test_examples": 128}, "expected more than 128"),
     (LearningCurvesConfig, {"learning_rate": 0.0}, POSITIVE),
+    (AttentionConfig, {"normalisations": ("cubic",)}, "expected one or both of"),
+    (AttentionConfig, {"noise": 0.0}, POSITIVE),
+    (OneParameterConfig, {"scale": 0.0}, POSITIVE),
     (LearningCurvesConfig, {"seeds": (1, 1)}, ASCENDING.format("seed")),
     (TrainedNetworksConfig, {"families": ()}, "expected at least one family"),
     (OnePathConfig, {"temperature": 0.0}, POSITIVE),

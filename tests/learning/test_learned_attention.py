@@ -75,6 +75,18 @@ def test_the_direction_of_a_teacher_is_found():
         assert found.predict(x).bias(y) < 0.05 * np.var(y)
 
 
+def test_annealing_finds_the_teacher_from_more_starts():
+    """The ends are maxima at the temperature asked for, and more of them are the highest."""
+    shares = []
+    for seed in (0, 1, 2):
+        x, y, q = taught(seed)
+        plain, annealed = learn(x, y), learn(x, y, annealing=4)
+        assert annealed.objective == pytest.approx(plain.objective, abs=1e-6)
+        shares.append([np.mean([overlap(end, q) > 0.95 for end in one.ends["q"]]) for one in (plain, annealed)])
+    before, after = np.mean(shares, axis=0)
+    assert after > before + 0.1
+
+
 def test_a_maximum_that_is_not_reached_is_reported():
     x, y, _ = taught(0)
     with pytest.raises(ConvergenceError, match="not at a maximum within 1e-300"):
@@ -85,6 +97,16 @@ def test_a_maximum_that_is_not_reached_is_reported():
     assert found.laplace_evidence is None
     with pytest.raises(InputError, match=r"^temperature: got 1e-300; expected a larger number"):
         learn(x, y, temperature=1e-300)
+
+
+def test_components_of_queries_and_keys_may_turn():
+    """With rank 2 equal maxima form a circle: one of them is found, and it has no Gaussian around it."""
+    generator, arch = np.random.default_rng(3), Architecture((1,), 20)
+    x, model = generator.normal(size=(60, TOKENS, 3)), AttentionModel.low_rank((1,), 3, rank=2)
+    y = model.features(model.draw(1), x).values[:, 0] @ np.array([1.0, -1.0, 0.5]) + 0.1 * generator.normal(size=60)
+    found = learn_attention(model, arch, x, y, temperature=0.01, key=0, starts=4, theory="gaussian process")
+    assert found.converged and found.covariance is None and found.laplace_evidence is None
+    assert "parameters=12" in repr(found) and "of 4" in repr(found)
 
 
 def test_one_parameter_against_quadrature():
@@ -217,6 +239,7 @@ def test_what_is_refused():
         "^temperature: got 0": lambda: learn(x, y, temperature=0),
         "^theory: got 'exact'": lambda: learn(x, y, theory="exact"),
         "^starts: got 0": lambda: learn(x, y, starts=0),
+        "^annealing: got -1": lambda: learn(x, y, annealing=-1),
         "^form: got 'sparse'": lambda: learn(x, y, form="sparse"),
         "^readout: got 'middle'": lambda: learn(x, y, readout="middle"),
         "^key: got 1.5": lambda: learn(x, y, key=1.5),

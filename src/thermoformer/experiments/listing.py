@@ -144,6 +144,12 @@ EXPERIMENTS = {
             module="learning_curves",
         ),
         Experiment(
+            name="attention",
+            summary="Attention that learns: when evidence, posterior and gradient descent find the heads of a teacher",
+            quick_time="about a minute",
+            module="attention",
+        ),
+        Experiment(
             name="trajectories",
             summary="Attention that reads its own output, at six temperatures: a closed curve, cycles, and chaos",
             quick_time="about half a minute",

@@ -11,6 +11,7 @@ from .attention import (
     uniform_attention,
 )
 from .attention_models import AttentionModel, LearnedAttention, learn_attention
+from .attention_posterior import AttentionPosterior, sample_attention
 from .batches import RotatedFeatures, rotate_examples
 from .comparison import Comparison, Distance, compare
 from .corrections import CorrectedSolution, one_loop
@@ -40,6 +41,7 @@ __all__ = [
     "Ablation",
     "Architecture",
     "AttentionModel",
+    "AttentionPosterior",
     "Comparison",
     "ConvergenceError",
     "CorrectedSolution",
@@ -88,6 +90,7 @@ __all__ = [
     "query_key_attention",
     "random_attention",
     "rotate_examples",
+    "sample_attention",
     "sample_order_parameters",
     "sample_weights",
     "sample_weights_on_paths",

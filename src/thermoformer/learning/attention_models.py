@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,10 +21,12 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from .._keys import KeyLike, as_key, standard_normal
+from .._notebook import Result
 from .._validation import (
     fail,
     instance,
     labels_for,
+    nonnegative_integer,
     numbers,
     one_of,
     positive_integer,
@@ -34,8 +36,8 @@ from .._validation import (
     traced,
     true_or_false,
 )
-from .action import Action, Minimum, limited_memory, newton
-from .architecture import Architecture, checked_architecture
+from .action import Action, Minimum, Setting, limited_memory, newton
+from .architecture import Architecture, Layout, checked_architecture
 from .attention import attention_from_logits, bilinear_logits, query_key_logits
 from .kernels import FORMS, choose_form, prepare
 from .paths import READOUTS, PathFeatures, attentioned_inputs
@@ -46,10 +48,14 @@ NORMALISATIONS = ("softmax", "linear")
 THEORIES = ("saddle", "gaussian process")
 # Largest slope of the objective over its scale, in any whitened coordinate, at which a start has converged.
 SLOPE = 1e-6
+# Most steps of a start at each of the higher temperatures that it passes.
+ANNEALING_STEPS = 100
 # Up to this many numbers, order parameters included, the Hessian of the objective is formed.
 HESSIAN_SIZE = 300
 # Most steps of Newton's method from the end of the best start.
 NEWTON_STEPS = 100
+# Curvature at a maximum, in units of the prior's own, under which a direction is flat: the maximum is then no point.
+FLAT = 1e-3
 
 
 class AttentionModel(eqx.Module):
@@ -272,8 +278,8 @@ def _inputs(model: AttentionModel, theta: Any, x: Array, readout: str, skip: boo
     return attentioned_inputs(x, model.attention(theta, x), readout, skip)
 
 
-@dataclass(frozen=True, eq=False)
-class LearnedAttention:
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnedAttention(Result):
     """A maximum of log evidence + log prior over the parameters θ of attention, and the solution there.
 
     Fields:
@@ -284,7 +290,8 @@ class LearnedAttention:
         objective: ln p(y | θ) + ln p(θ).
         converged: whether θ is a maximum.
         covariance: of the Laplace approximation of p(θ | y), [parameter, parameter] in the order of
-            `jax.flatten_util.ravel_pytree(theta)`; None if θ is no maximum or has too many numbers.
+            `jax.flatten_util.ravel_pytree(theta)`; None if θ is no maximum, one of a continuum of equal ones (of low
+            rank 2 or more, whose components turn), or has too many numbers.
         laplace_evidence: ln ∫ p(y | θ) p(θ) dθ in the same approximation: of this maximum alone, and so without the
             equal maxima that exist by symmetry. None as above.
         ends: θ where each start ended, with an axis `start` in front of each array.
@@ -316,6 +323,12 @@ class LearnedAttention:
         """Mean and variance of the output for new tokens [example, token, feature], at this θ."""
         return self.solution.predict(self.features(x))
 
+    def summary(self) -> dict[str, Any]:
+        """The solution, the number of parameters, and the maximum."""
+        starts = f"{np.count_nonzero(self.starts_converged)} of {len(self.objectives)}"
+        found = {"objective": self.objective, "converged": self.converged, "starts_converged": starts}
+        return {**self.solution.summary(), "parameters": self.model.parameters, **found}
+
 
 def learn_attention(
     model: AttentionModel,
@@ -327,6 +340,7 @@ def learn_attention(
     key: KeyLike,
     theory: str = "saddle",
     starts: int = 8,
+    annealing: int = 0,
     readout: str = "last",
     form: str = "auto",
     tolerance: float = SLOPE,
@@ -345,6 +359,8 @@ def learn_attention(
         temperature: τ > 0.
         theory: "saddle", whose evidence is that of `solve`, or "gaussian process", the limit of infinite width.
         starts: the number of starts; one after another on a CPU, elsewhere side by side (vmap).
+        annealing: how many higher temperatures every start passes first, from the mean square of the labels down to τ
+            in equal ratios. Try 4 where starts end far apart: at high temperature there are fewer maxima.
         readout: the query position of the top layer: "last", "first" or "mean".
         form: form of the kernel during the search. "dual" needs linearly independent features of all paths, so "auto"
             is "pairs" or "features".
@@ -371,27 +387,21 @@ def learn_attention(
         >>> learned.covariance.shape, learned.predict(x).mean.shape
         ((6, 6), (48,))
     """
-    arch, model = checked_architecture(arch), instance("model", model, AttentionModel, "an AttentionModel")
-    x = real_array("x", x, ("example", "token", "feature"))
-    y = labels_for("y", y, len(x), arch.outputs)
-    temperature, starts = positive_number("temperature", temperature), positive_integer("starts", starts)
-    tolerance, max_steps = positive_number("tolerance", tolerance), step_limit(max_steps)
     one_of("theory", theory, THEORIES)
-    one_of("readout", readout, READOUTS)
-    one_of("form", form, FORMS)
-    throw = true_or_false("throw", throw)
-    heads = tuple(layer.shape[1] for layer in jax.eval_shape(model.logits, model.scales, x))
-    if heads != arch.heads:
-        raise fail("model", f"heads {heads}", f"{arch.heads}, those of the architecture")
-    if form == "auto":
-        # Features as wide as the examples are many: a form other than the dual one.
-        form = choose_form(len(x), arch.paths, max(len(x), x.shape[2]), arch.outputs)
-    target = _Target(model, arch, x, y, temperature, theory == "saddle", readout, form)
+    data = AttentionData.of(model, arch, x, y, temperature, theory, readout, form)
+    model, arch, x, y, temperature = data.model, data.arch, data.x, data.y, data.temperature
+    starts, tolerance = positive_integer("starts", starts), positive_number("tolerance", tolerance)
+    annealing = nonnegative_integer("annealing", annealing)
+    max_steps, throw = step_limit(max_steps), true_or_false("throw", throw)
+    target = _Target(data)
 
     drawn = np.asarray(standard_normal(as_key(key), (starts, model.parameters)))
-    first = np.concatenate([np.zeros((starts, target.order_parameters)), drawn], axis=1)
+    first = np.concatenate([np.zeros((starts, data.order_parameters)), drawn], axis=1)
     batch = None if jax.default_backend() == "cpu" else starts
-    points, objectives, slopes = numbers(_climb(target, first, tolerance, max_steps, batch))
+    for higher in np.geomspace(max(float(np.mean(y**2)), temperature), temperature, annealing + 1)[:-1]:
+        warmer = _Target(replace(data, temperature=float(higher)))
+        first = climb(warmer, first, tolerance, ANNEALING_STEPS, batch)[0]
+    points, objectives, slopes = numbers(climb(target, first, tolerance, max_steps, batch))
     objectives = np.where(np.isfinite(objectives), objectives, np.nan)
     if np.isnan(objectives).all():
         expected = "a larger number: the log evidence is not finite at any start"
@@ -402,15 +412,16 @@ def learn_attention(
     if len(point) <= HESSIAN_SIZE:
         minimum = _polished(target, point, min(tolerance, TOLERANCE), NEWTON_STEPS)
         point, slope = np.asarray(minimum.vector), float(minimum.gradient_norm)
-        converged = bool((slope <= tolerance) & (minimum.smallest_curvature > 0))
-        laplace = _laplace(target, minimum) if converged else None
+        curvature = target.scale * float(minimum.smallest_curvature)
+        converged = slope <= tolerance and curvature > -FLAT
+        laplace = _laplace(target, minimum) if converged and curvature > FLAT else None
     if throw and not converged:
         raise ConvergenceError(
             f"the best of {starts} starts ended where the objective has a slope of {slope:.3g}, not at a maximum "
             f"within {tolerance:g}; try more max_steps or starts, or throw=False"
         )
-    vector, theta = point[: target.order_parameters], numbers(model.parameters_of(point[target.order_parameters :]))
-    features = model.features(theta, x, readout=readout, skip=arch.skip)
+    vector, theta = numbers(data.parts(point))
+    features = data.features(theta, x)
     if theory == "saddle":
         problem = prepare(arch, features, y, "auto", temperature)
         solution = search(arch, problem, temperature, vector, "auto", TOLERANCE, max_steps)
@@ -421,7 +432,7 @@ def learn_attention(
         solution = gaussian_process(arch, features, y, temperature=temperature)
     objective = solution.log_evidence + float(model.log_prior(theta))
     covariance, evidence = (None, None) if laplace is None else (laplace[0], objective + laplace[1])
-    ends = numbers(jax.vmap(model.parameters_of)(points[:, target.order_parameters :]))
+    ends = numbers(jax.vmap(data.parts)(points)[1])
     return LearnedAttention(
         model=model,
         readout=readout,
@@ -437,10 +448,11 @@ def learn_attention(
     )
 
 
-class _Target(eqx.Module):
-    """−[ln p(y | θ) + ln p(θ)] over its scale at a point: whitened order parameters, then whitened θ.
+class AttentionData(eqx.Module):
+    """The training data of attention that learns, checked, and the action given θ.
 
-    In the limit of infinite width order parameters are fixed, and the point is θ alone.
+    A point is one vector of numbers: the order parameters, then whitened θ. In the limit of infinite width order
+    parameters are fixed, and a point is θ alone.
     """
 
     model: AttentionModel
@@ -448,35 +460,83 @@ class _Target(eqx.Module):
     x: Any
     y: Any
     temperature: Any
-    saddle: bool = eqx.field(static=True)
+    theory: str = eqx.field(static=True)  # "saddle", "exact" (at finite width) or "gaussian process"
     readout: str = eqx.field(static=True)
     form: str = eqx.field(static=True)
 
+    @classmethod
+    def of(
+        cls, model: Any, arch: Any, x: Any, y: Any, temperature: Any, theory: str, readout: str, form: str
+    ) -> AttentionData:
+        """The data of a user's arguments."""
+        arch, model = checked_architecture(arch), instance("model", model, AttentionModel, "an AttentionModel")
+        x = real_array("x", x, ("example", "token", "feature"))
+        y = labels_for("y", y, len(x), arch.outputs)
+        temperature = positive_number("temperature", temperature)
+        one_of("readout", readout, READOUTS)
+        one_of("form", form, FORMS)
+        heads = tuple(layer.shape[1] for layer in jax.eval_shape(model.logits, model.scales, x))
+        if heads != arch.heads:
+            raise fail("model", f"heads {heads}", f"{arch.heads}, those of the architecture")
+        if form == "auto":
+            # Features as wide as the examples are many: a form other than the dual one.
+            form = choose_form(len(x), arch.paths, max(len(x), x.shape[2]), arch.outputs)
+        return cls(model, arch, x, y, temperature, theory, readout, form)
+
     @property
     def order_parameters(self) -> int:
-        """How many numbers of the point are order parameters."""
-        return self.arch.parameters if self.saddle else 0
+        """How many numbers of a point are order parameters."""
+        return 0 if self.theory == "gaussian process" else self._layout.count
+
+    @property
+    def _layout(self) -> Layout:
+        return self.arch.finite_layout if self.theory == "exact" else self.arch.layout
+
+    def parts(self, point: Any) -> tuple[Float[Array, " parameter"], Any]:
+        """The vector of order parameters, and θ, of a point [number]."""
+        order, whitened = jnp.split(point, [self.order_parameters])
+        limit = jnp.zeros(self._layout.count)
+        return limit if self.theory == "gaussian process" else order, self.model.parameters_of(whitened)
+
+    def features(self, theta: Any, x: Any) -> PathFeatures:
+        """The attentioned inputs of tokens [example, token, feature]."""
+        return self.model.features(theta, x, readout=self.readout, skip=self.arch.skip)
+
+    def action(self, theta: Any) -> Action:
+        """The action of the order parameters given θ."""
+        problem = prepare(self.arch, self.features(theta, self.x), self.y, self.form, self.temperature)
+        return replace(self.prior, problem=problem)
+
+    @property
+    def prior(self) -> Action:
+        """The action without data."""
+        return Action(None, Setting.of(self.arch, self.temperature), self._layout)
+
+
+class _Target(eqx.Module):
+    """−[ln p(y | θ) + ln p(θ)] over its scale, at a point."""
+
+    data: AttentionData
 
     @property
     def scale(self) -> int:
         """The size of the objective: max N + P, or P where the width does not count."""
-        return np.size(self.y) + (max(self.arch.widths) if self.saddle else 0)
+        return np.size(self.data.y) + (max(self.data.arch.widths) if self.data.theory == "saddle" else 0)
 
     def __call__(self, point: Float[Array, " number"]) -> Float[Array, ""]:
-        vector, whitened = jnp.split(point, [self.order_parameters])
-        theta = self.model.parameters_of(whitened)
-        features = self.model.features(theta, self.x, readout=self.readout, skip=self.arch.skip)
-        problem = prepare(self.arch, features, self.y, self.form, self.temperature)
-        action = Action.of(self.arch, problem, self.temperature)
-        value = action(vector if self.saddle else jnp.zeros(self.arch.parameters))
-        return -(action.log_evidence(value) + self.model.log_prior(theta)) / self.scale
+        vector, theta = self.data.parts(point)
+        action = self.data.action(theta)
+        return -(action.log_evidence(action(vector)) + self.data.model.log_prior(theta)) / self.scale
 
 
 @partial(jax.jit, static_argnames="batch")
-def _climb(
-    target: _Target, starts: Any, tolerance: Any, max_steps: Any, batch: int | None
+def climb(
+    target: Any, starts: Any, tolerance: Any, max_steps: Any, batch: int | None
 ) -> tuple[Float[Array, "start number"], Float[Array, " start"], Float[Array, " start"]]:
-    """The end of the search from each start: the point, the objective and its largest slope."""
+    """The end of the search from each start: the point, the objective and its largest slope.
+
+    `target` is a function of a point to be minimised, over its `scale`.
+    """
 
     def end(start: Array) -> tuple[Array, Array, Array]:
         found = limited_memory(target, start, tolerance=tolerance, max_steps=max_steps)
@@ -504,8 +564,8 @@ def _laplace(target: _Target, minimum: Minimum) -> tuple[np.ndarray, float]:
     The order parameters follow θ, so the curvature in θ is the Schur complement H_θθ − H_θv H_vv⁻¹ H_vθ, whose inverse
     is a block of H⁻¹, and whose determinant is det H / det H_vv.
     """
-    hessian, order = target.scale * np.asarray(minimum.hessian), target.order_parameters
-    deviations = np.asarray(ravel_pytree(target.model.scales)[0])
+    hessian, order = target.scale * np.asarray(minimum.hessian), target.data.order_parameters
+    deviations = np.asarray(ravel_pytree(target.data.model.scales)[0])
     covariance = np.linalg.inv(hessian)[order:, order:] * np.outer(deviations, deviations)
     determinant = np.linalg.slogdet(covariance)[1]
     return covariance, float(len(deviations) * math.log(2 * math.pi) + determinant) / 2

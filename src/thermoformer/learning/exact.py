@@ -25,7 +25,7 @@ from .kernels import Problem, checked_labels, null_energy, prepare
 from .likelihoods import Likelihood, latent_moments, reweighted, unrotated_form
 from .paths import PathFeatures
 from .results import ROWS, Moments, NewExamples, Posterior, fields_of_draws, new_examples, raw_readout, readout_at
-from .sampling import Plan, Report, run_nuts, warn_if_unmixed
+from .sampling import Plan, Report, checked_acceptance, run_nuts, warn_if_unmixed
 from .tempering import run_tempered
 
 METHODS = ("auto", "nuts", "tempered")
@@ -207,10 +207,8 @@ def sample_order_parameters(
     """
     y = checked_labels(arch, features, labels)
     temperature = positive_number("temperature", temperature)
-    target_acceptance = positive_number("target_acceptance", target_acceptance)
-    if target_acceptance >= 1:
-        raise fail("target_acceptance", target_acceptance, "a number between 0 and 1")
     plan = Plan.of(draws, chains, warmup, devices, progress)
+    target_acceptance = checked_acceptance(target_acceptance)
     one_of("method", method, METHODS)
     key, law = as_key(key), Likelihood.of(likelihood)
     if not law.gaussian:

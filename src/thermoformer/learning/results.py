@@ -276,7 +276,7 @@ def new_examples(arch: Architecture, features: PathFeatures, problem: Problem, d
     size = arch.paths**2 * problem.features.shape[0] + arch.outputs * (len(problem.labels) + draws)
     check_new_examples(features, arch.paths, problem.token_width)
     for piece in pieces(features.values, size):
-        yield _products(problem, piece, feature_scales(arch, problem.token_width))
+        yield products(problem, piece, feature_scales(arch, problem.token_width))
 
 
 def pieces(arrays: Any, size: int) -> Iterator[Any]:
@@ -290,7 +290,8 @@ def pieces(arrays: Any, size: int) -> Iterator[Any]:
 
 
 @jax.jit
-def _products(problem: Problem, new: Float[Array, "new path feature"], scale: Any) -> NewExamples:
+def products(problem: Problem, new: Float[Array, "new path feature"], scale: Any) -> NewExamples:
+    """New examples ξ [new, path, feature], raw, beside the training data."""
     new, paths = new * scale, new.shape[1]
     own = jnp.einsum("xai,xbi->abx", new, new, precision=MATMUL_PRECISION)
     cross = jnp.einsum("mia,xbi->abmx", problem.features, _in_basis(problem, new), precision=MATMUL_PRECISION)
@@ -521,11 +522,11 @@ class Posterior(PathSum):
         Arguments:
             features: the attentioned inputs of the new examples, with the paths and token width of training.
         """
-        return self._prediction(self._moments(features))
+        return prediction_over_draws(self._moments(features), self.diagnostics.chains)
 
     def predictor_draws(self, features: PathFeatures) -> np.ndarray:
         """The predictor of every draw for new examples, [chain, draw, example] (and output)."""
-        return self._by_chain(self._moments(features))
+        return means_by_chain(self._moments(features), self.diagnostics.chains)
 
     def to_xarray(self) -> xarray.DataTree:
         """The draws, as `draws`."""
@@ -535,23 +536,25 @@ class Posterior(PathSum):
         """The network, the draws, and whether their chains have mixed."""
         return super().summary() | {name: getattr(self.diagnostics, name) for name in ("chains", "draws", "mixed")}
 
-    def _prediction(self, parts: Iterable[Moments]) -> Prediction:
-        """The law of total variance over draws; errors from the scatter of batches."""
-        found = []
-        for means, variances in parts:
-            share, first = batch_means(means, self.diagnostics.chains)
-            _, second = batch_means(means**2 + variances, self.diagnostics.chains)
-            mean = np.tensordot(share, first, 1)
-            variance = np.maximum(np.tensordot(share, second, 1) - mean**2, 0)
-            # To first order the variance moves with E[f²] − 2 mean·E[f].
-            errors = batch_error(share, first), batch_error(share, second - 2 * mean * first)
-            found.append(Prediction(*(squeeze_output(part) for part in (mean, variance, *errors))))
-        return joined(found)
 
-    def _by_chain(self, parts: Iterable[Moments]) -> np.ndarray:
-        """The means of all parts as [chain, draw, example] (and output)."""
-        means = np.concatenate([mean for mean, _ in parts], axis=1)
-        return squeeze_output(means.reshape(self.diagnostics.chains, -1, *means.shape[1:]))
+def prediction_over_draws(parts: Iterable[Moments], chains: int) -> Prediction:
+    """The law of total variance over draws; errors from the scatter of batches."""
+    found = []
+    for means, variances in parts:
+        share, first = batch_means(means, chains)
+        _, second = batch_means(means**2 + variances, chains)
+        mean = np.tensordot(share, first, 1)
+        variance = np.maximum(np.tensordot(share, second, 1) - mean**2, 0)
+        # To first order the variance moves with E[f²] − 2 mean·E[f].
+        errors = batch_error(share, first), batch_error(share, second - 2 * mean * first)
+        found.append(Prediction(*(squeeze_output(part) for part in (mean, variance, *errors))))
+    return joined(found)
+
+
+def means_by_chain(parts: Iterable[Moments], chains: int) -> np.ndarray:
+    """The means of all parts as [chain, draw, example] (and output)."""
+    means = np.concatenate([mean for mean, _ in parts], axis=1)
+    return squeeze_output(means.reshape(chains, -1, *means.shape[1:]))
 
 
 def fields_of_draws(
@@ -560,7 +563,7 @@ def fields_of_draws(
     """The fields of a `Posterior`, the draws as ArviZ names them.
 
     `found` has, by name, the axes after chain and draw, and the values [chain, draw, ...]: of U^1, the log density and
-    whatever else is kept. "predictor" is only watched for mixing.
+    whatever else is kept. "predictor" is only watched for mixing, and "theta" is watched too.
     """
     import xarray
 
@@ -568,7 +571,8 @@ def fields_of_draws(
     grams, density = data["order_parameter"][1], data.pop("log_density")[1]
     predictor = {"predictor": data.pop("predictor")[1]} if "predictor" in data else {}
     upper = grams[..., *np.triu_indices(grams.shape[-1])]
-    watched = {"order parameter": upper} | predictor | {"log density": density}
+    learned = {"attention parameters": data["theta"][1]} if "theta" in data else {}
+    watched = {"order parameter": upper} | learned | predictor | {"log density": density}
     record = {"diverging": stats.diverging, "acceptance_rate": stats.acceptance, "n_steps": stats.steps, "lp": density}
     known: dict[str, Any] = {name: (DRAWS, values) for name, values in record.items() if values is not None}
     both = {axis: np.arange(size) for axis, size in zip(DRAWS, density.shape, strict=True)}

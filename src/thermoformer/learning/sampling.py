@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from .._validation import fail, positive_integer
+from .._validation import fail, positive_integer, positive_number
 
 # Largest R-hat, and smallest effective sample size per chain, at which chains count as mixed. Vehtari et al. (2021)
 # advise 1.01 and 100 for one quantity; here the worst of tens or hundreds of quantities is taken.
@@ -60,6 +60,13 @@ class Plan:
         if count > local or chains % count:
             raise fail("devices", count, f"at most {local}, the local devices, and a divisor of the {chains} chains")
         return cls(draws, chains, warmup, count, progress)
+
+
+def checked_acceptance(value: Any) -> float:
+    """The acceptance probability that a user wants, if it is one."""
+    if positive_number("target_acceptance", value) >= 1:
+        raise fail("target_acceptance", value, "a number between 0 and 1")
+    return float(value)
 
 
 class SamplerStats(NamedTuple):

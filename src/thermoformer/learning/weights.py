@@ -41,7 +41,16 @@ from .network import (
     row_scales,
 )
 from .paths import READOUTS, PathFeatures
-from .results import ROWS, Moments, Posterior, Prediction, fields_of_draws, pieces
+from .results import (
+    ROWS,
+    Moments,
+    Posterior,
+    Prediction,
+    fields_of_draws,
+    means_by_chain,
+    pieces,
+    prediction_over_draws,
+)
 from .sampling import Plan, Report, SamplerStats, run_nuts, run_steps, warn_if_unmixed
 
 METHODS = ("nuts", "gibbs")
@@ -80,11 +89,11 @@ class WeightPosterior(Posterior):
 
     def predict_tokens(self, x: Any, attention: Sequence[Any]) -> Prediction:
         """`predict` from tokens [example, token, feature] and attention; the only way with layer norm."""
-        return self._prediction(self._token_moments(x, attention))
+        return prediction_over_draws(self._token_moments(x, attention), self.diagnostics.chains)
 
     def token_draws(self, x: Any, attention: Sequence[Any]) -> np.ndarray:
         """`predictor_draws` from tokens and attention; the only way with layer norm."""
-        return self._by_chain(self._token_moments(x, attention))
+        return means_by_chain(self._token_moments(x, attention), self.diagnostics.chains)
 
     def _moments(self, features: PathFeatures) -> Iterator[Moments]:
         coefficients, arch, width = self._path_coefficients(), self.architecture, self.token_width
