@@ -109,6 +109,44 @@ def shown_progress(progress: Progress | bool | None) -> Iterator[Progress]:
         yield silent
 
 
+def with_time_left(progress: Progress) -> Progress:
+    """The same progress, whose messages end with the time left, by the steps since the total last changed.
+
+    Example:
+        >>> report = with_time_left(lambda done, total, message: print(message.split(", ")[-1][-6:]))
+        >>> for done in range(3):
+        ...     report(done, 2, "steps")
+        steps
+        s left
+        steps
+    """
+    first, began, known = 0, 0.0, -1
+
+    def report(done: int, total: int, message: str) -> None:
+        nonlocal first, began, known
+        if total != known or done < first:
+            first, began, known = done, time.monotonic(), total
+        elif first < done < total:
+            left = (time.monotonic() - began) / (done - first) * (total - done)
+            message = f"{message}, {duration(left)} left"
+        progress(done, total, message)
+
+    return report
+
+
+def duration(seconds: float) -> str:
+    """Seconds, or hours and minutes where there are many.
+
+    Example:
+        >>> duration(90), duration(6300)
+        ('90 s', '1 h 45 min')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
 def in_notebook() -> bool:
     """Whether this is a cell of a notebook: IPython with a kernel behind it."""
     ipython = sys.modules.get("IPython")

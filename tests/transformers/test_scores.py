@@ -108,10 +108,7 @@ def test_a_classifier_with_all_heads_cannot_say_better_what_it_says():
     scores = score_heads(model, data, "evidence_exact", progress=False)
     assert (scores.values > 0).all()
     # Divergences of what the pruned model says from what the whole one says.
-    said = [
-        np.exp(goal_for(one, data)._log_chances(np.ones(len(adapter_for(one).all_heads()))))
-        for one in (model, prune_heads(model, [(0, 1)]))
-    ]
+    said = [goal_for(one, data).said for one in (model, prune_heads(model, [(0, 1)]))]
     assert scores[0, 1] == pytest.approx(float((said[0] * np.log(said[0] / said[1])).sum()), rel=1e-4)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from .._progress import Progress, inside, shown_progress
+from .._progress import Progress, duration, inside, shown_progress
 from .._validation import fail, instance, nonnegative_integer, one_of, positive_integer, positive_number, true_or_false
 from .chunks import DONE, FAILED, TO_DO, StoreError
 from .cluster import run_on_dask
@@ -325,12 +325,4 @@ class _Counts:
         rate = (self.run - self.before) / max(time.monotonic() - self.began, 1e-9)
         left = (self.points - self.run) / max(rate, 1e-9)
         bad = f", {self.failed} failed" if self.failed else ""
-        return f"{self.done} done{bad}; {rate:.3g} points/s, {_duration(left)} left"
-
-
-def _duration(seconds: float) -> str:
-    """Seconds, or hours and minutes where there are many."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+        return f"{self.done} done{bad}; {rate:.3g} points/s, {duration(left)} left"
