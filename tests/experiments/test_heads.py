@@ -279,7 +279,7 @@ def write_gguf(gguf, model, file):
     }.items():
         getattr(writer, f"add_{name}")(number)
     letters = [chr(ord("a") + place) for place in range(26)] + ["\u0120", "th"]
-    tokens = ["<pad>", "<s>", "</s>", "<unk>", *letters]
+    tokens = ["<pad>", "<s>", "<|endoftext|>", "<unk>", *letters]
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(tokens + [f"<{place}>" for place in range(len(tokens), config.vocab_size)])
     writer.add_token_merges(["t h"])
