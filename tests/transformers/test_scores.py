@@ -14,7 +14,9 @@ from tiny_models import CAUSAL, MODELS, SEQUENCES, images, labelled, sequences, 
 
 from thermoformer.transformers import (  # noqa: E402
     METHODS,
+    Examples,
     adapter_for,
+    generate_stories,
     goal_for,
     head_masks,
     perplexity,
@@ -155,6 +157,20 @@ def test_curvature_of_a_language_model_is_its_fisher_information():
     found = np.mean([goal_for(model, one, seed=seed).expansion(np.ones(12)).curvature for seed in range(80)], axis=0)
     assert np.abs(found - expected).max() < 0.25 * np.abs(expected).max()
     assert np.trace(found) == pytest.approx(np.trace(expected), rel=0.15)
+
+
+def test_later_rounds_take_the_curvature_of_a_language_model_from_slopes():
+    """The slope is exact; the curvature is that of the first round where the text is the model's own."""
+    model = tiny_model("Llama", "ForCausalLM").double()
+    data = Examples.from_tokens(generate_stories(model, 600, 9, seed=1))
+    goal, mask = goal_for(model, data, batch=600), np.ones(12)
+    first, later = goal.expansion(mask), goal.expansion(mask, again=True)
+    np.testing.assert_allclose(later.slope, first.slope, rtol=1e-6, atol=1e-6)
+    assert np.trace(later.curvature) == pytest.approx(np.trace(first.curvature), rel=0.15)
+    assert np.abs(later.curvature - first.curvature).max() < 0.25 * np.abs(first.curvature).max()
+    # One sequence has no covariance: there it is drawn again.
+    one = goal_for(model, data.subset([0]))
+    np.testing.assert_array_equal(one.expansion(mask, again=True).curvature, one.expansion(mask).curvature)
 
 
 def test_expansion_of_a_probe_is_that_of_the_evidence():
