@@ -15,6 +15,7 @@ import copy
 import re
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -77,14 +78,22 @@ def smollm2(part: str, given: argparse.Namespace) -> None:
     sequences = Examples.from_text(tokenizer, read_text(given.text), length=128)
     half = len(sequences) // 2
     data, test = sequences.subset(np.arange(half)), sequences.subset(np.arange(half, len(sequences)))
-    compare(part, model, [draw(data, 12, seed) for seed in given.seeds[:1]], draw(test, 24, 0), batch=12)
+    draws = [draw(data, 8, seed) for seed in given.seeds[:1]]
+    compare(part, model, draws, draw(test, 12, 0), batch=8, fractions=FRACTIONS[:2])
 
 
-def compare(part: str, model: Any, draws: list[Examples], test: Examples, batch: int = 32) -> None:
+def compare(
+    part: str,
+    model: Any,
+    draws: list[Examples],
+    test: Examples,
+    batch: int = 32,
+    fractions: tuple[float, ...] = FRACTIONS,
+) -> None:
     """Prints the accuracy or the perplexity of what each rule leaves, mean and standard error over draws."""
     goal = goal_for(model, draws[0])
     heads = len(adapter_for(model).all_heads())
-    counts = [round(fraction * heads) for fraction in FRACTIONS]
+    counts = [round(fraction * heads) for fraction in fractions]
     sizes = [model.num_parameters() - prune_heads(model, order_of_depth(model)[:n]).num_parameters() for n in counts]
     digits, factor = (1, 100) if goal.measure == "accuracy" else (2, 1)
     print(f"{part}: {goal.measure}; parameters removed {', '.join(f'{size:,}' for size in sizes)}")
@@ -101,9 +110,11 @@ def compare(part: str, model: Any, draws: list[Examples], test: Examples, batch:
         print(f"  {name:32s}" + "".join(cells) + (f"   {seconds:4.0f} s to score" if seconds else ""), flush=True)
 
     line("whole", [[value(model, data)] for data in draws])
-    for name, rule in RULES.items():
+    # Torch-Pruning does not take groups of queries for heads.
+    grouped = adapter_for(model).queries_per_head(0) > 1 or find_spec("torch_pruning") is None
+    for name, rule in (RULES if grouped else RULES | TORCH_PRUNING).items():
         start, rows = time.perf_counter(), []
-        orders = [rule(model, data, goal.name, batch) for data in draws]
+        orders = [rule(model, data, goal.name, batch, counts[-1]) for data in draws]
         seconds = (time.perf_counter() - start) / len(draws)
         for data, order in zip(draws, orders, strict=True):
             rows.append([value(prune_heads(model, order[:count]), data) for count in counts])
@@ -117,12 +128,12 @@ def compare(part: str, model: Any, draws: list[Examples], test: Examples, batch:
     print(f"    which removes {lost} parameters")
 
 
-Rule = Callable[[Any, Examples, str, int], list[tuple[int, int]]]
+# Of a model, examples, a goal, a batch and a count: that many heads or more, in the order in which they go.
+Rule = Callable[[Any, Examples, str, int, int], list[tuple[int, int]]]
 
 
 def ours(method: str, every: int | None = None) -> Rule:
-    def rule(model: Any, data: Examples, goal: str, batch: int) -> list[tuple[int, int]]:
-        count = round(FRACTIONS[-1] * len(adapter_for(model).all_heads()))
+    def rule(model: Any, data: Examples, goal: str, batch: int, count: int) -> list[tuple[int, int]]:
         options = {"count": count, "every": every, "goal": goal, "batch": batch, "progress": False}
         return removal_order(model, data, method, **options)
 
@@ -137,7 +148,17 @@ def ascending(model: Any, scores: dict[tuple[int, int], float]) -> list[tuple[in
     return sorted(adapter_for(model).all_heads(), key=lambda head: scores[head])
 
 
-def wanda(model: Any, data: Examples, goal: str, batch: int) -> list[tuple[int, int]]:
+def watch(model: Any, data: Examples, batch: int, hooks: list[Any], shown: list[Any]) -> None:
+    """Passes all examples through a model with hooks, which find the attention mask in `shown`, and removes these."""
+    with torch.no_grad(), evaluating(model):
+        for _, inputs in data.batches(batch):
+            shown[0] = inputs["attention_mask"]
+            run(model, inputs)
+    for hook in hooks:
+        hook.remove()
+
+
+def wanda(model: Any, data: Examples, goal: str, batch: int, count: int) -> list[tuple[int, int]]:
     """Σ |W_ij| ‖x_i‖ over the output weights of a head, x_i their inputs at all tokens."""
     adapter = adapter_for(model)
     squares: dict[int, Any] = dict.fromkeys(range(adapter.layers), 0.0)
@@ -150,12 +171,7 @@ def wanda(model: Any, data: Examples, goal: str, batch: int) -> list[tuple[int, 
 
     shown: list[Any] = [None]
     hooks = [adapter.projection(layer).register_forward_pre_hook(reader(layer)) for layer in range(adapter.layers)]
-    with torch.no_grad(), evaluating(model):
-        for _, inputs in data.batches(batch):
-            shown[0] = inputs["attention_mask"]
-            run(model, inputs)
-    for hook in hooks:
-        hook.remove()
+    watch(model, data, batch, hooks, shown)
     scores = {}
     for layer, head in adapter.all_heads():
         rows = adapter.columns(layer, head)
@@ -164,9 +180,8 @@ def wanda(model: Any, data: Examples, goal: str, batch: int) -> list[tuple[int, 
     return ascending(model, scores)
 
 
-def taylor(model: Any, data: Examples, goal: str, batch: int) -> list[tuple[int, int]]:
-    """Σ |w ∂loss/∂w| over the query, key, value and output weights of a head."""
-    adapter = adapter_for(model)
+def backward(model: Any, data: Examples, goal: str, batch: int) -> None:
+    """Leaves the gradient of the loss of all examples on the weights of a model."""
     if goal == "probe":
         features = pooled(model, data, batch=batch)
         probe = LinearProbe().fit(features, data.labels, classes=data.classes)
@@ -182,6 +197,12 @@ def taylor(model: Any, data: Examples, goal: str, batch: int) -> list[tuple[int,
                 logits = run(model, inputs).logits[:, :-1].flatten(0, 1)
                 loss = cross_entropy(logits.float(), inputs["input_ids"][:, 1:].flatten(), reduction="sum")
             loss.backward()
+
+
+def taylor(model: Any, data: Examples, goal: str, batch: int, count: int) -> list[tuple[int, int]]:
+    """Σ |w ∂loss/∂w| over the query, key, value and output weights of a head."""
+    adapter = adapter_for(model)
+    backward(model, data, goal, batch)
     scores = dict.fromkeys(adapter.all_heads(), 0.0)
     for layer in range(adapter.layers):
         for matrix_of_heads, outputs, (width,) in adapter.cuts(layer):
@@ -191,6 +212,30 @@ def taylor(model: Any, data: Examples, goal: str, batch: int) -> list[tuple[int,
                 scores[layer, head] += product
     model.zero_grad()
     return ascending(model, scores)
+
+
+def torch_pruning(importance: str) -> Rule:
+    """The order of heads by Torch-Pruning's importance of what it finds to go together, averaged over a head."""
+
+    def rule(model: Any, data: Examples, goal: str, batch: int, count: int) -> list[tuple[int, int]]:
+        import torch_pruning
+
+        adapter, scores = adapter_for(model), {}
+        _, inputs = next(data.subset([0]).batches())
+        total = {"output_transform": lambda output: output.last_hidden_state.sum()}
+        graph = torch_pruning.DependencyGraph().build_dependency(model, example_inputs=inputs, **total)
+        # Building it leaves gradients behind.
+        backward(model, data, goal, batch)
+        for layer, heads in enumerate(adapter.kept):
+            query = getattr(adapter.attention(layer), adapter.parts.projections[0])
+            rows = list(range(query.out_features))
+            group = graph.get_pruning_group(query, torch_pruning.prune_linear_out_channels, rows)
+            found = getattr(torch_pruning.importance, importance)()(group).reshape(len(heads), -1).mean(1)
+            scores |= {(layer, head): float(value) for head, value in zip(heads, found, strict=True)}
+        model.zero_grad()
+        return ascending(model, scores)
+
+    return rule
 
 
 def similarities(model: Any, data: Examples, batch: int) -> tuple[dict[int, float], dict[str, float]]:
@@ -222,16 +267,11 @@ def similarities(model: Any, data: Examples, batch: int) -> tuple[dict[int, floa
         hooks.append(block.register_forward_pre_hook(enter(name), with_kwargs=True))
         hooks.append(adapter.projection(layer).register_forward_hook(attended(layer)))
         hooks.append(block.register_forward_hook(leave(name)))
-    with torch.no_grad(), evaluating(model):
-        for _, inputs in data.batches(batch):
-            shown[0] = inputs["attention_mask"]
-            run(model, inputs)
-    for hook in hooks:
-        hook.remove()
+    watch(model, data, batch, hooks, shown)
     return {layer: sums[layer] for layer in blocks}, {name: sums[name] for name in blocks.values()}
 
 
-def similar_layers(model: Any, data: Examples, goal: str, batch: int) -> list[tuple[int, int]]:
+def similar_layers(model: Any, data: Examples, goal: str, batch: int, count: int) -> list[tuple[int, int]]:
     """All heads of the attention layer that changes its input the least, then of the next."""
     similar, _ = similarities(model, data, batch)
     return sorted(adapter_for(model).all_heads(), key=lambda head: -similar[head[0]])
@@ -260,6 +300,10 @@ RULES: dict[str, Rule] = {
     "weights × activations (Wanda)": wanda,
     "gradients × weights (Taylor)": taylor,
     "attention layers (LLM-Drop)": similar_layers,
+}
+TORCH_PRUNING = {
+    "Torch-Pruning, magnitude": torch_pruning("GroupMagnitudeImportance"),
+    "Torch-Pruning, Taylor": torch_pruning("GroupTaylorImportance"),
 }
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tiny_models import labelled, sequences, tiny_model, tiny_tokenizer  # noqa: E402
+from tiny_models import labelled, sequences, slope_in_mask, tiny_model, tiny_tokenizer  # noqa: E402
 
 from thermoformer.transformers import (  # noqa: E402
     Examples,
@@ -81,13 +81,6 @@ def case(name):
     return tiny_model(family, task, **sizes).double(), make()
 
 
-def slope_of(value, head, mask, step=1e-2):
-    masks = [mask.copy() for _ in range(2)]
-    masks[0][head] += step
-    masks[1][head] -= step
-    return (value(masks[0]) - value(masks[1])) / (2 * step)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_slopes_are_those_of_finite_differences(name):
     model, data = case(name)
@@ -98,9 +91,11 @@ def test_slopes_are_those_of_finite_differences(name):
     slope, slopes = goal.expansion(mask).slope, goal.slopes(mask)
     count = goal.tokens if hasattr(goal, "tokens") else len(data)
     for head in (0, 5, 11):
-        assert slope[head] == pytest.approx(slope_of(goal.log_evidence, head, mask), rel=5e-3, abs=1e-3)
+        assert slope[head] == pytest.approx(slope_in_mask(goal.log_evidence, head, mask), rel=5e-3, abs=1e-3)
         if goal.name != "probe":  # which is fitted anew
-            assert slopes.sum(0)[head] / count == pytest.approx(slope_of(goal.loss, head, mask), rel=5e-3, abs=1e-5)
+            assert slopes.sum(0)[head] / count == pytest.approx(
+                slope_in_mask(goal.loss, head, mask), rel=5e-3, abs=1e-5
+            )
 
 
 def logits_of(model, data, mask):

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tiny_models import CAUSAL, MODELS, SEQUENCES, images, labelled, sequences, tiny_model  # noqa: E402
+from tiny_models import CAUSAL, MODELS, SEQUENCES, images, labelled, sequences, slope_in_mask, tiny_model  # noqa: E402
 
 from thermoformer.transformers import (  # noqa: E402
     METHODS,
@@ -35,14 +35,6 @@ GOALS = {
 }
 
 
-def moved(goal, value, head: int, mask: np.ndarray, step: float = 1e-2) -> float:
-    """A slope in the mask of one head, by finite differences."""
-    masks = [mask.copy() for _ in range(2)]
-    masks[0][head] += step
-    masks[1][head] -= step
-    return (value(masks[0]) - value(masks[1])) / (2 * step)
-
-
 @pytest.mark.parametrize("name", GOALS)
 def test_slope_of_the_evidence_is_that_of_finite_differences(name):
     model, data = GOALS[name]()
@@ -53,7 +45,7 @@ def test_slope_of_the_evidence_is_that_of_finite_differences(name):
     mask[[2, 7]] = 0.3
     slope = goal.expansion(mask).slope
     for head in (0, 5, 11):
-        assert slope[head] == pytest.approx(moved(goal, goal.log_evidence, head, mask), rel=2e-3, abs=1e-3)
+        assert slope[head] == pytest.approx(slope_in_mask(goal.log_evidence, head, mask), rel=2e-3, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["classifier", "language"])
@@ -64,7 +56,7 @@ def test_slopes_of_the_loss_are_those_of_finite_differences(name):
     assert slopes.shape == (len(data), 12)
     found = slopes.sum(0) / (len(data) if name == "classifier" else np.sum(data.lengths - 1))
     for head in (0, 5, 11):
-        assert found[head] == pytest.approx(moved(goal, goal.loss, head, np.ones(12)), rel=2e-3, abs=1e-5)
+        assert found[head] == pytest.approx(slope_in_mask(goal.loss, head, np.ones(12)), rel=2e-3, abs=1e-5)
 
 
 def begins(output, batch):
@@ -78,7 +70,7 @@ def test_a_loss_of_ones_own():
     goal = goal_for(model.double(), data, begins)
     slopes = goal.slopes(np.ones(12))
     for head in (0, 5, 11):
-        assert slopes.mean(0)[head] == pytest.approx(moved(goal, goal.loss, head, np.ones(12)), rel=2e-3, abs=1e-5)
+        assert slopes.mean(0)[head] == pytest.approx(slope_in_mask(goal.loss, head, np.ones(12)), rel=2e-3, abs=1e-5)
     np.testing.assert_allclose(score_heads(model, data, "evidence", goal=begins).values, -slopes.sum(0), rtol=1e-5)
     methods = ("ablation", "theory", "deepest")
     curves = pruning_curve(model, data, data, goal=begins, methods=methods, fractions=(0.5,), seeds=(0,))
