@@ -396,7 +396,7 @@ def heads(
         typer.Argument(metavar="FILE", help="Plain text (.txt), or labelled texts (.tsv: text, tab, label)."),
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="trec, sst2, or text or a file as FILE.", show_default="FILE")
+        str | None, typer.Option(help="trec or sst2; or a file, here or as FILE.", show_default="FILE")
     ] = None,
     goal: Annotated[
         Literal["auto", "probe", "classifier", "language"],

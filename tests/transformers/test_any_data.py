@@ -250,6 +250,18 @@ def test_pairs_of_texts_are_read_as_the_tokenizer_does():
     assert found.kind == "numbers" and found.labels.tolist() == [[0.5], [2.5]]
 
 
+def bert_like():
+    """The tiny tokenizer with the special tokens of models of masked tokens."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.cls_token, tokenizer.sep_token, tokenizer.mask_token = "<s>", "</s>", "<unk>"
+    return tokenizer
+
+
+def test_a_text_for_a_model_of_masked_tokens_is_cut_with_its_special_tokens():
+    found = Examples.from_text(bert_like(), "the cat sits on the red tree", length=5).inputs["input_ids"]
+    assert [len(row) for row in found] == [5, 5, 3] and all(row[0] == 1 and row[-1] == 2 for row in found)
+
+
 def several_of(count):
     return replace(several(), labels=np.zeros((24, count)))
 
@@ -271,6 +283,7 @@ def several_of(count):
         (lambda: Examples.from_tokens([[1, 2], [3]]), "tokens: got sequences of unequal lengths.*`from_dataset` takes"),
         (lambda: with_labels([[0.5] * (1 + place % 2) for place in range(24)]), "labels: got rows of unequal shapes"),
         (lambda: with_labels([float("nan")] * 24), "labels: got float64 of shape .* not finite"),
+        (lambda: Examples.from_text(bert_like(), "the cat sits", length=2), "length: got 2; expected 3 tokens or more"),
         (lambda: labelled().masked(tiny_tokenizer()), "tokenizer: got one without a token for the mask"),
         (lambda: goal_for(tiny_model("BERT", "ForMaskedLM"), sequences()), "expected masked ones, as of"),
         (lambda: goal_for(tiny_model("BERT", "ForSequenceClassification"), several()), "model: got one of 2 outputs"),

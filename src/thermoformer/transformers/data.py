@@ -129,7 +129,9 @@ class Examples:
         masks = getattr(tokenizer, "mask_token_id", None) is not None
         around = (tokenizer.cls_token_id, tokenizer.sep_token_id) if masks else (tokenizer.bos_token_id, None)
         begin, end = ([] if token is None else [token] for token in around)
-        step = max(1, length - len(begin) - len(end))
+        step = length - len(begin) - len(end)
+        if step < 1:
+            raise fail("length", length, "3 tokens or more, two of which are special")
         parts = [begin + numbers[start : start + step] + end for start in range(0, len(numbers), step)]
         sequences = tuple(np.array(part, np.int64) for part in parts if len(part) > 1)
         if not sequences:
