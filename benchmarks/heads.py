@@ -197,18 +197,18 @@ def speed(_: str, given: argparse.Namespace) -> None:
 
 
 def again(_: str, given: argparse.Namespace) -> None:
-    """Perplexity and time where later rounds estimate the curvature as the first does, and as `removal_order` does."""
+    """Perplexity and time where later rounds estimate the curvature as the first does, and quickly."""
     model = AutoModelForCausalLM.from_pretrained(write_stories_folder(given.out / "stories260K")).to(given.device)
     data = Examples.from_tokens(generate_stories(model, 320, 128, seed=1, device=given.device))
     test = Examples.from_tokens(generate_stories(model, 200, 128, seed=2, device=given.device))
-    rows: dict[str, list[list[float]]] = {"as the first": [], "from slopes": []}
+    rows: dict[str, list[list[float]]] = {"as the first": [], "quick": []}
     for seed in given.seeds:
         goal = goal_for(model, draw(data, 32, seed), batch=32, device=given.device, seed=seed)
         counts = [len(goal.heads) * share // 4 for share in (1, 2, 3)]
         for name, found in rows.items():
             mask, order, start = np.ones(len(goal.heads)), [], time.process_time()
             while len(order) < counts[-1]:
-                expansion = goal.expansion(mask, again=bool(order) and name == "from slopes")
+                expansion = goal.expansion(mask, quick=bool(order) and name == "quick")
                 order += greedy(expansion, mask > 0, 1)
                 mask[order] = 0.0
             seconds = time.process_time() - start

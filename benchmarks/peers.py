@@ -132,9 +132,9 @@ def compare(
 Rule = Callable[[Any, Examples, str, int, int], list[tuple[int, int]]]
 
 
-def ours(method: str, every: int | None = None) -> Rule:
+def ours(method: str, every: int | None = None, quick: bool = False) -> Rule:
     def rule(model: Any, data: Examples, goal: str, batch: int, count: int) -> list[tuple[int, int]]:
-        options = {"count": count, "every": every, "goal": goal, "batch": batch, "progress": False}
+        options = {"count": count, "every": every, "goal": goal, "batch": batch, "quick": quick, "progress": False}
         return removal_order(model, data, method, **options)
 
     return rule
@@ -294,6 +294,7 @@ def without_blocks(model: Any, similar: dict[str, float], parameters: int) -> An
 
 RULES: dict[str, Rule] = {
     "evidence, scored again": ours("evidence"),
+    "evidence, scored again quickly": ours("evidence", quick=True),
     "evidence, scored once": ours("evidence", 0),
     "gradient in the mask": ours("gradient", 0),
     "magnitude": ours("magnitude"),

@@ -126,7 +126,7 @@ class Examples:
             raise fail("length", length, f"2 to {limit or 'any number of'} tokens")
         # No warning that the whole text is longer than the model reads: it is cut here.
         numbers = tokenizer(text, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
-        masks = getattr(tokenizer, "mask_token_id", None) is not None
+        masks = None not in (tokenizer.mask_token_id, tokenizer.cls_token_id)
         around = (tokenizer.cls_token_id, tokenizer.sep_token_id) if masks else (tokenizer.bos_token_id, None)
         begin, end = ([] if token is None else [token] for token in around)
         step = length - len(begin) - len(end)

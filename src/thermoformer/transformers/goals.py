@@ -97,11 +97,11 @@ class Goal(ABC):
         """ln p(labels | mask)."""
 
     @abstractmethod
-    def expansion(self, mask: np.ndarray, *, again: bool = False) -> Expansion:
+    def expansion(self, mask: np.ndarray, *, quick: bool = False) -> Expansion:
         """The log evidence around a mask.
 
         Arguments:
-            again: one of many; where the curvature costs much more than the slope, a cheaper estimate of it will do.
+            quick: where the curvature costs much more than the slope, estimate it from the slopes of the examples.
         """
 
     @contextmanager
@@ -210,7 +210,7 @@ class ProbeGoal(Goal):
         self.probe = LinearProbe(fitted.penalty) if isinstance(fitted, LinearProbe) else NumberProbe()
         return fitted
 
-    def expansion(self, mask: np.ndarray, *, again: bool = False, curvature: bool = False) -> Expansion:
+    def expansion(self, mask: np.ndarray, *, quick: bool = False, curvature: bool = False) -> Expansion:
         """The evidence of the refitted readout around a mask, to first order or with its curvature.
 
         A head changes what the readout W says of example μ by J = W·∂f/∂m. With W fitted anew, the second order of the
@@ -301,7 +301,7 @@ class ClassifierGoal(Goal):
 
         return self._slopes(mask, lost)
 
-    def expansion(self, mask: np.ndarray, *, again: bool = False) -> Expansion:
+    def expansion(self, mask: np.ndarray, *, quick: bool = False) -> Expansion:
         """ln p around a mask; the curvature is Σ Jᵀ C J of the changes J of the logits, C the covariance of labels."""
         said = self.said
         slope, bend = np.zeros(len(self.heads)), np.zeros((len(self.heads), len(self.heads)))
@@ -353,15 +353,15 @@ class TokensGoal(Goal):
     def slopes(self, mask: np.ndarray) -> np.ndarray:  # noqa: D102
         return self._slopes(mask, lambda places, inputs: -self._chosen(*self._rows(places, inputs)).sum())
 
-    def expansion(self, mask: np.ndarray, *, again: bool = False) -> Expansion:
+    def expansion(self, mask: np.ndarray, *, quick: bool = False) -> Expansion:
         """ln p of the targets around a mask; the curvature is the Fisher information, by targets that the model draws.
 
         Slopes of ln p of targets drawn from the model itself do not correlate between tokens, so that the square of
         their sum over a sequence has the Fisher information of the sequence as its mean. Every draw takes a backward
-        pass. Again, the targets of the examples stand for draws, and the covariance of their slopes for the mean of
-        the square: the slopes alone, a third of the cost, tell both.
+        pass. For a quick estimate the targets of the examples stand for draws, and the covariance of their slopes for
+        the mean of the square: the slopes alone, a third of the cost, tell both.
         """
-        if again and len(self.examples) > 1:
+        if quick and len(self.examples) > 1:
             slopes = -self.slopes(mask)
             return Expansion(slopes.sum(0), len(slopes) * np.cov(slopes.T))
         slope, bend = np.zeros(len(self.heads)), np.zeros((len(self.heads), len(self.heads)))
@@ -423,7 +423,7 @@ class FunctionGoal(Goal):
     def slopes(self, mask: np.ndarray) -> np.ndarray:  # noqa: D102
         return self._slopes(mask, lambda places, inputs: self._losses(places, inputs).sum())
 
-    def expansion(self, mask: np.ndarray, *, again: bool = False) -> Expansion:
+    def expansion(self, mask: np.ndarray, *, quick: bool = False) -> Expansion:
         """The slope; nothing is known of the curvature."""
         return Expansion(-self.slopes(mask).sum(0), np.zeros((len(self.heads), len(self.heads))))
 

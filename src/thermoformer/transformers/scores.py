@@ -107,6 +107,7 @@ def removal_order(
     count: int | None = None,
     every: int | None = None,
     within_layers: bool = False,
+    quick: bool = False,
     goal: str | Loss = "auto",
     readout: str = "mean",
     seed: int = 0,
@@ -118,8 +119,7 @@ def removal_order(
 
     After every few removals the heads left are scored again, since later layers then see other inputs. Where the
     method is "evidence" and the evidence has a curvature, the heads of a round are chosen one by one with the
-    quadratic form, so that of two heads that do the same only one goes. Of language models the curvature of later
-    rounds comes from the slopes of the examples, at a third of the cost of the first.
+    quadratic form, so that of two heads that do the same only one goes.
 
     Arguments:
         method: as in `score_heads`.
@@ -127,6 +127,8 @@ def removal_order(
         every: removals between scorings; by default a twelfth of the heads. 0 scores only once.
         within_layers: take from all layers alike: no layer is more than one head ahead of another, as far as it has
             heads. This compares the heads of a layer with each other only.
+        quick: of a language model and "evidence", rounds after the first estimate the curvature from the slopes of the
+            examples. They take a third of the time; the order is a little worse.
         goal, readout, seed, batch, device, progress: as in `score_heads`.
 
     Example:
@@ -145,6 +147,7 @@ def removal_order(
         raise fail("count", count, f"at most {len(heads) - 1}, so that one of the {len(heads)} heads is left")
     every = max(1, len(heads) // ROUNDS) if every is None else nonnegative_integer("every", every)
     step = count if every == 0 or method in _UNCHANGED else every
+    true_or_false("quick", quick)
     layers = np.array([layer for layer, _ in heads]) if true_or_false("within_layers", within_layers) else None
     options = {"readout": readout, "batch": batch, "device": device, "seed": nonnegative_integer("seed", seed)}
     order: list[int] = []
@@ -155,7 +158,7 @@ def removal_order(
         while len(order) < count:
             report(len(order), count, f"heads removed by {method}")
             if method == "evidence":
-                expansion = scoring.expansion(again=bool(order))
+                expansion = scoring.expansion(quick and bool(order))
             else:
                 expansion = Expansion(METHODS[method](scoring), np.zeros((len(heads), len(heads))))
             order += greedy(expansion, scoring.mask > 0, min(step, count - len(order)), layers)
@@ -209,9 +212,9 @@ class Scoring:
         """The layer of each head."""
         return np.array([layer for layer, _ in self.heads])
 
-    def expansion(self, again: bool = False) -> Expansion:
+    def expansion(self, quick: bool = False) -> Expansion:
         """The log evidence around the mask."""
-        return self.goal.expansion(self.mask, again=again)
+        return self.goal.expansion(self.mask, quick=quick)
 
     def without_each(self, value: Callable[[np.ndarray], float], name: str) -> np.ndarray:
         """A value with each head that is left removed in turn, less the value with none removed [head]."""
