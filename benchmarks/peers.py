@@ -110,9 +110,13 @@ def compare(
         print(f"  {name:32s}" + "".join(cells) + (f"   {seconds:4.0f} s to score" if seconds else ""), flush=True)
 
     line("whole", [[value(model, data)] for data in draws])
-    # Torch-Pruning does not take groups of queries for heads.
-    grouped = adapter_for(model).queries_per_head(0) > 1 or find_spec("torch_pruning") is None
-    for name, rule in (RULES if grouped else RULES | TORCH_PRUNING).items():
+    # Torch-Pruning does not take groups of queries for heads; probes are scored again at no other cost.
+    rules = dict(RULES)
+    if find_spec("torch_pruning") is not None and adapter_for(model).queries_per_head(0) == 1:
+        rules |= TORCH_PRUNING
+    if goal.name == "probe":
+        del rules["evidence, scored again quickly"]
+    for name, rule in rules.items():
         start, rows = time.perf_counter(), []
         orders = [rule(model, data, goal.name, batch, counts[-1]) for data in draws]
         seconds = (time.perf_counter() - start) / len(draws)
