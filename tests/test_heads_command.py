@@ -88,6 +88,7 @@ def test_text_as_a_second_argument_or_as_the_task(folder, tmp_path):
         run(folder / "gpt", folder / "story.txt", "--task", "text", *usual),
         run(folder / "gpt", "--task", "text", folder / "story.txt", *usual),
         run(folder / "gpt", "--task", folder / "story.txt", *usual),
+        run(folder / "gpt", folder / "story.txt", "--goal", "language", *usual),
     ]
     assert all(result.exit_code == 0 for result in results), results[0].output
     first, *others = [without_speed(json.loads(result.stdout)) for result in results]

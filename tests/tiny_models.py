@@ -163,6 +163,14 @@ def sequences(count: int = 6, length: int = 9) -> Examples:
     return Examples.from_tokens(np.random.default_rng(0).integers(3, VOCABULARY, (count, length)))
 
 
+def slope_in_mask(value: Any, head: int, mask: np.ndarray, step: float = 1e-2) -> float:
+    """The slope of a function of a mask in the entry of one head, by finite differences."""
+    masks = [mask.copy() for _ in range(2)]
+    masks[0][head] += step
+    masks[1][head] -= step
+    return (value(masks[0]) - value(masks[1])) / (2 * step)
+
+
 def random_heads(adapter: Any, count: int, seed: int) -> list[tuple[int, int]]:
     """So many different heads of a model."""
     heads = adapter.all_heads()

@@ -383,10 +383,22 @@ def train(
 @app.command()
 def heads(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A folder with a model and its tokenizer, or a name on the hub.")
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A folder with a model and its tokenizer, a name on the hub, a GGUF file."
+        ),
     ],
-    task: Annotated[str, typer.Option(help="trec, sst2, FILE.tsv (text, tab, label), or text with FILE.txt.")],
-    file: Annotated[Path | None, typer.Argument(metavar="FILE.txt", help="Plain text, with --task text.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="Plain text (.txt), or labelled texts (.tsv: text, tab, label)."),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="trec or sst2; or a file, here or as FILE.", show_default="FILE")
+    ] = None,
+    goal: Annotated[
+        Literal["auto", "probe", "classifier", "language"],
+        typer.Option(help="What is judged; by default as file and model suggest."),
+    ] = "auto",
     prune: Annotated[float, typer.Option(help="The share of the heads to remove.")] = 0.5,
     method: Annotated[str, typer.Option(help="How heads are scored: evidence, theory, gradient, ...")] = "evidence",
     out: Annotated[Path, typer.Option(help="Folder for what it writes.")] = Path("results/heads"),
@@ -401,6 +413,9 @@ def heads(
     readout: Annotated[Literal["mean", "first", "last"], typer.Option(help="Which token a probe reads.")] = "mean",
     masked: Annotated[bool, typer.Option("--masked", help="Also write a checkpoint for from_pretrained.")] = False,
     batch: Annotated[int, typer.Option(min=1, help="Examples per batch.")] = 64,
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"], typer.Option(help="Precision of the weights.")
+    ] = "float32",
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to compute.")] = "cpu",
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")] = 0,
     as_json: AsJson = False,
@@ -412,10 +427,10 @@ def heads(
         from .experiments.heads import run_heads
 
         sizes = {"seeds": seeds, "examples": examples, "test_examples": test_examples, "length": length, "batch": batch}
-        how = {"task": task, "file": file, "prune": prune, "method": method, "uniform": uniform, "compare": compare}
+        how = {"task": task, "file": file, "goal": goal, "prune": prune, "method": method, "uniform": uniform}
         with console_progress(messages) as progress:
-            where = {"readout": readout, "masked": masked, "device": device, "seed": seed}
-            record = run_heads(model, out, **how, **sizes, **where, progress=progress)
+            where = {"readout": readout, "masked": masked, "dtype": dtype, "device": device, "seed": seed}
+            record = run_heads(model, out, **how, **sizes, **where, compare=compare, progress=progress)
     _show(record, heads_tables, as_json)
     if not as_json:
         _tell(f"Model: {out / 'pruned'}\n{record['load']}\nPage: {record['page']}")

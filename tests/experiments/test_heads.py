@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shutil
+import sys
 import warnings
 from contextlib import suppress
 
@@ -233,6 +234,106 @@ def test_a_body_without_a_pooling_layer_gets_no_random_one(folder, tmp_path):
     assert load_pruned(tmp_path / "out" / "pruned").pooler is None and record["goal"] == "probe"
 
 
+def test_a_model_of_masked_tokens_is_judged_by_them(folder, tmp_path):
+    model = tiny_model("BERT", "ForMaskedLM")
+    model.save_pretrained(tmp_path / "masked")
+    tokenizer = AutoTokenizer.from_pretrained(folder / "bert")
+    tokenizer.mask_token = "<unk>"
+    tokenizer.save_pretrained(tmp_path / "masked")
+    given = {"goal": "language", "prune": 0.25, "length": 16, "examples": 20}
+    record = run_heads(tmp_path / "masked", tmp_path / "out", file=folder / "story.txt", **given)
+    assert (record["class"], record["measure"]) == ("BertForMaskedLM", "perplexity")
+    model, _, test = read_back(tmp_path / "out", folder, "story.txt", length=16)
+    assert perplexity(model, test) == pytest.approx(record["after"]["perplexity"], rel=1e-6) and test.kind == "tokens"
+
+
+def test_the_goal_may_be_a_probe_of_a_classifier(folder, tmp_path):
+    record = run_heads(folder / "classifier", tmp_path, file=folder / "labelled.tsv", goal="probe", method="deepest")
+    assert (record["goal"], record["class"]) == ("probe", "BertModel")
+    with pytest.raises(ValueError, match="without weights for classifier.bias, classifier.weight"):
+        run_heads(folder / "bert", tmp_path, task=folder / "labelled.tsv", goal="classifier")
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_weights_of_16_bits(folder, tmp_path, precision):
+    given = {"file": folder / "story.txt", "prune": 0.25, "length": 16, "examples": 20}
+    record = run_heads(folder / "llama", tmp_path / precision, dtype=precision, **given)
+    whole = run_heads(folder / "llama", tmp_path / "float32", **given)
+    assert load_pruned(tmp_path / precision / "pruned").dtype is getattr(torch, precision)
+    assert record["before"]["perplexity"] == pytest.approx(whole["before"]["perplexity"], rel=0.02)
+    assert len(set(record["removed"]) & set(whole["removed"])) >= 2
+
+
+def write_gguf(gguf, model, file):
+    """A tiny Llama as other programs write it: rows of queries and keys are in the order of pairs that rotate."""
+    config, writer = model.config, gguf.GGUFWriter(file, "llama")
+    for name, number in {
+        "context_length": config.max_position_embeddings,
+        "block_count": config.num_hidden_layers,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "head_count": config.num_attention_heads,
+        "head_count_kv": config.num_key_value_heads,
+        "rope_dimension_count": config.head_dim,
+        "vocab_size": config.vocab_size,
+        "layer_norm_rms_eps": config.rms_norm_eps,
+        "rope_freq_base": 10000.0,
+    }.items():
+        getattr(writer, f"add_{name}")(number)
+    letters = [chr(ord("a") + place) for place in range(26)] + ["\u0120", "th"]
+    tokens = ["<pad>", "<s>", "<|endoftext|>", "<unk>", *letters]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens + [f"<{place}>" for place in range(len(tokens), config.vocab_size)])
+    writer.add_token_merges(["t h"])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    names = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v"}
+    names |= {"self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up"}
+    names |= {"mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+    names |= {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+    names |= {"model.layers": "blk"}
+    for name, weight in model.state_dict().items():
+        values = weight.numpy()
+        if "q_proj" in name or "k_proj" in name:
+            heads = len(values) // config.head_dim
+            values = values.reshape(heads, 2, config.head_dim // 2, -1).swapaxes(1, 2).reshape(values.shape)
+        for ours, theirs in names.items():
+            name = name.replace(ours, theirs)
+        writer.add_tensor(name, np.ascontiguousarray(values))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_gguf_files(folder, tmp_path, monkeypatch):
+    gguf = pytest.importorskip("gguf")
+    whole = tiny_model("Llama", "ForCausalLM", attention_bias=False, head_dim=4)
+    write_gguf(gguf, whole, tmp_path / "tiny.gguf")
+    model, tokenizer = load_model(tmp_path / "tiny.gguf", language=True)
+    for name, weight in whole.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], weight, rtol=0, atol=0)
+    assert tokenizer.decode(tokenizer("the cat")["input_ids"], skip_special_tokens=True) == "the cat"
+    body, _ = load_model(tmp_path / "tiny.gguf", language=False)
+    assert type(body).__name__ == "LlamaModel" and torch.equal(body.norm.weight, whole.model.norm.weight)
+    given = {"file": folder / "story.txt", "method": "deepest", "length": 16, "examples": 20}
+    record = run_heads(tmp_path / "tiny.gguf", tmp_path / "out", **given)
+    model, _, test = read_back(tmp_path / "out", folder, "story.txt", length=16)
+    assert perplexity(model, test) == pytest.approx(record["after"]["perplexity"], rel=1e-6)
+    (tmp_path / "odd.gguf").write_bytes((tmp_path / "tiny.gguf").read_bytes()[:200])
+    with pytest.raises(ValueError, match="odd.gguf, which could not be read; expected .*a GGUF file of a known family"):
+        load_model(tmp_path / "odd.gguf", language=True)
+
+
+def test_gguf_files_without_what_reads_them(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    (tmp_path / "tiny.gguf").write_bytes(b"GGUF")
+    with pytest.raises(
+        ValueError, match="tiny.gguf, a GGUF file; expected the extra: pip install 'thermoformer.gguf.'"
+    ):
+        load_model(tmp_path / "tiny.gguf", language=True)
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
@@ -240,6 +341,15 @@ def test_a_body_without_a_pooling_layer_gets_no_random_one(folder, tmp_path):
         ({"prune": 1.0}, ValueError, "prune: got 1.0"),
         ({"prune": True}, ValueError, "prune: got True"),
         ({"prune": 0.01}, ValueError, "prune: got 0.01; expected a share that removes some of the 12 heads"),
+        ({"goal": "wish"}, ValueError, "goal: got 'wish'; expected one of 'auto', 'probe', 'classifier', 'language'"),
+        ({"goal": "language"}, ValueError, "goal: got 'language' for labelled texts; expected 'probe' or 'classifier'"),
+        ({"dtype": "int8"}, ValueError, "dtype: got 'int8'; expected one of 'float32', 'bfloat16', 'float16'"),
+        ({"task": None}, ValueError, "task: got none; expected trec, sst2, a file that ends in .tsv"),
+        (
+            {"model": "nowhere.gguf"},
+            FileNotFoundError,
+            "model: got nowhere.gguf, which is no file; expected a GGUF file",
+        ),
         ({"method": "luck"}, ValueError, "method: got 'luck'; expected one of 'evidence'"),
         ({"examples": 0}, ValueError, "examples: got 0"),
         ({"seed": -1}, ValueError, "seed: got -1"),
@@ -277,10 +387,11 @@ def test_files_that_cannot_serve(folder, tmp_path):
         (tmp_path / "short.txt").write_text(content)
         with pytest.raises(ValueError, match=message):
             run_heads(folder / "llama", tmp_path / "out", task=tmp_path / "short.txt")
-    tiny_folder(tmp_path / "distilbert", "DistilBERT")
-    for place in (folder / "bert", tmp_path / "distilbert"):
-        with pytest.raises(ValueError, match="model: got .*bert, a model of type .*bert'; expected a causal language"):
-            run_heads(place, tmp_path / "out", task=folder / "story.txt")
+    # A body has no weights that predict masked tokens.
+    with pytest.raises(
+        ValueError, match="model: got .*bert without weights for .*; expected those of a BertForMaskedLM"
+    ):
+        run_heads(folder / "bert", tmp_path / "out", task=folder / "story.txt")
     assert not (tmp_path / "out").exists()
 
 

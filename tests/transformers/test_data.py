@@ -110,7 +110,7 @@ def test_sequences_of_tokens():
         (lambda: Examples.from_texts(small_tokenizer(), ["w1", 2]), "texts: .*expected a sequence of str"),
         (lambda: Examples.from_texts(small_tokenizer(), ["w1", ""]), "texts\\[1\\]: got '', which has no tokens"),
         (lambda: Examples.from_texts(small_tokenizer(), ["w1"], [0, 1]), "labels: got 2 labels; expected 1, one per"),
-        (lambda: Examples.from_texts(small_tokenizer(), ["w1"], [0.5]), "labels: got float64 .*expected whole numbers"),
+        (lambda: Examples.from_texts(small_tokenizer(), ["w1"], ["a"]), "labels: got <U1 .*expected whole numbers"),
         (lambda: Examples.from_texts(small_tokenizer(), ["w1"], [-1]), "labels: got -1 to -1; expected 0 to"),
         (lambda: Examples.from_texts(small_tokenizer(), ["w1"], [2], classes=2), "labels: got 2 to 2; expected 0 to 1"),
         (lambda: Examples.from_texts(small_tokenizer(), ["w1"], max_length=0), "max_length: got 0; expected a whole"),

@@ -10,11 +10,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tiny_models import CAUSAL, MODELS, SEQUENCES, images, labelled, sequences, tiny_model  # noqa: E402
+from tiny_models import CAUSAL, MODELS, SEQUENCES, images, labelled, sequences, slope_in_mask, tiny_model  # noqa: E402
 
 from thermoformer.transformers import (  # noqa: E402
     METHODS,
+    Examples,
     adapter_for,
+    generate_stories,
     goal_for,
     head_masks,
     perplexity,
@@ -33,14 +35,6 @@ GOALS = {
 }
 
 
-def moved(goal, value, head: int, mask: np.ndarray, step: float = 1e-2) -> float:
-    """A slope in the mask of one head, by finite differences."""
-    masks = [mask.copy() for _ in range(2)]
-    masks[0][head] += step
-    masks[1][head] -= step
-    return (value(masks[0]) - value(masks[1])) / (2 * step)
-
-
 @pytest.mark.parametrize("name", GOALS)
 def test_slope_of_the_evidence_is_that_of_finite_differences(name):
     model, data = GOALS[name]()
@@ -51,7 +45,7 @@ def test_slope_of_the_evidence_is_that_of_finite_differences(name):
     mask[[2, 7]] = 0.3
     slope = goal.expansion(mask).slope
     for head in (0, 5, 11):
-        assert slope[head] == pytest.approx(moved(goal, goal.log_evidence, head, mask), rel=2e-3, abs=1e-3)
+        assert slope[head] == pytest.approx(slope_in_mask(goal.log_evidence, head, mask), rel=2e-3, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["classifier", "language"])
@@ -62,7 +56,7 @@ def test_slopes_of_the_loss_are_those_of_finite_differences(name):
     assert slopes.shape == (len(data), 12)
     found = slopes.sum(0) / (len(data) if name == "classifier" else np.sum(data.lengths - 1))
     for head in (0, 5, 11):
-        assert found[head] == pytest.approx(moved(goal, goal.loss, head, np.ones(12)), rel=2e-3, abs=1e-5)
+        assert found[head] == pytest.approx(slope_in_mask(goal.loss, head, np.ones(12)), rel=2e-3, abs=1e-5)
 
 
 def begins(output, batch):
@@ -76,7 +70,7 @@ def test_a_loss_of_ones_own():
     goal = goal_for(model.double(), data, begins)
     slopes = goal.slopes(np.ones(12))
     for head in (0, 5, 11):
-        assert slopes.mean(0)[head] == pytest.approx(moved(goal, goal.loss, head, np.ones(12)), rel=2e-3, abs=1e-5)
+        assert slopes.mean(0)[head] == pytest.approx(slope_in_mask(goal.loss, head, np.ones(12)), rel=2e-3, abs=1e-5)
     np.testing.assert_allclose(score_heads(model, data, "evidence", goal=begins).values, -slopes.sum(0), rtol=1e-5)
     methods = ("ablation", "theory", "deepest")
     curves = pruning_curve(model, data, data, goal=begins, methods=methods, fractions=(0.5,), seeds=(0,))
@@ -108,10 +102,7 @@ def test_a_classifier_with_all_heads_cannot_say_better_what_it_says():
     scores = score_heads(model, data, "evidence_exact", progress=False)
     assert (scores.values > 0).all()
     # Divergences of what the pruned model says from what the whole one says.
-    said = [
-        np.exp(goal_for(one, data)._log_chances(np.ones(len(adapter_for(one).all_heads()))))
-        for one in (model, prune_heads(model, [(0, 1)]))
-    ]
+    said = [goal_for(one, data).said for one in (model, prune_heads(model, [(0, 1)]))]
     assert scores[0, 1] == pytest.approx(float((said[0] * np.log(said[0] / said[1])).sum()), rel=1e-4)
 
 
@@ -158,6 +149,22 @@ def test_curvature_of_a_language_model_is_its_fisher_information():
     found = np.mean([goal_for(model, one, seed=seed).expansion(np.ones(12)).curvature for seed in range(80)], axis=0)
     assert np.abs(found - expected).max() < 0.25 * np.abs(expected).max()
     assert np.trace(found) == pytest.approx(np.trace(expected), rel=0.15)
+
+
+def test_the_quick_curvature_of_a_language_model_comes_from_slopes():
+    """The slope is exact; the curvature is that of the first round where the text is the model's own."""
+    model = tiny_model("Llama", "ForCausalLM").double()
+    data = Examples.from_tokens(generate_stories(model, 600, 9, seed=1))
+    goal, mask = goal_for(model, data, batch=600), np.ones(12)
+    first, quick = goal.expansion(mask), goal.expansion(mask, quick=True)
+    np.testing.assert_allclose(quick.slope, first.slope, rtol=1e-6, atol=1e-6)
+    assert np.trace(quick.curvature) == pytest.approx(np.trace(first.curvature), rel=0.15)
+    assert np.abs(quick.curvature - first.curvature).max() < 0.25 * np.abs(first.curvature).max()
+    orders = [removal_order(model, data, count=6, every=every, quick=True) for every in (0, 1)]
+    assert len(set(orders[0])) == len(set(orders[1])) == 6 and orders[0][0] == orders[1][0]
+    # One sequence has no covariance: there it is drawn again.
+    one = goal_for(model, data.subset([0]))
+    np.testing.assert_array_equal(one.expansion(mask, quick=True).curvature, one.expansion(mask).curvature)
 
 
 def test_expansion_of_a_probe_is_that_of_the_evidence():

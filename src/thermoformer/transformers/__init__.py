@@ -15,9 +15,9 @@ from .families import Adapter, adapter_for, known_families
 from .files import export_masked, load_pruned, save_pruned
 from .fine_tuning import train_classifier
 from .goals import goal_for
-from .judge import generate_stories, measured_speed, own_accuracy, perplexity, pooled, probe_accuracy
+from .judge import generate_stories, measured_speed, own_accuracy, own_error, perplexity, pooled, probe_accuracy
 from .masks import HeadMasks, head_masks
-from .probe import LinearProbe
+from .probe import LinearProbe, NumberProbe
 from .readout_evidence import ReadoutEvidence, readout_evidence
 from .scores import METHODS, removal_order, score_heads
 from .surgery import prune_heads
@@ -30,6 +30,7 @@ __all__ = [
     "HeadContributions",
     "HeadMasks",
     "LinearProbe",
+    "NumberProbe",
     "PathTheory",
     "ReadoutEvidence",
     "adapter_for",
@@ -42,6 +43,7 @@ __all__ = [
     "load_pruned",
     "measured_speed",
     "own_accuracy",
+    "own_error",
     "path_theory",
     "perplexity",
     "pooled",

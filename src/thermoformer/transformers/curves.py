@@ -15,7 +15,7 @@ from .._files import write_safely
 from .._progress import Progress, advanced_by_passes, shown_progress
 from .._validation import fail, nonnegative_integer, one_of, positive_integer, true_or_false
 from ..learning.scores import head_name
-from .data import Examples
+from .data import Examples, examples_of
 from .families import Head, adapter_for
 from .goals import Loss, goal_for
 from .judge import judged, measured_speed
@@ -48,13 +48,11 @@ COMPARED = (
 # Examples that a speed is measured with.
 TIMED = 256
 
-MEASURES = {"probe": "accuracy", "classifier": "accuracy", "language": "perplexity", "function": "loss"}
-
 
 def pruning_curve(
     model: Any,
-    data: Examples,
-    test: Examples,
+    data: Any,
+    test: Any,
     *,
     methods: Sequence[str] = COMPARED,
     fractions: Sequence[float] = (0.25, 0.5, 0.75),
@@ -70,13 +68,13 @@ def pruning_curve(
     keep: str | Path | None = None,
     progress: Progress | bool | None = None,
 ) -> xarray.Dataset:
-    """Accuracy or perplexity of a model against heads removed, for several methods and draws of the data.
+    """Accuracy, perplexity or error of a model against heads removed, for several methods and draws of the data.
 
     Every seed draws its examples from the data, without replacement. Heads are scored with them, and a probe is fitted
     to them for every set of heads. All are judged by the same test set.
 
     Arguments:
-        data: what to draw from: a training set, never the test set.
+        data: what to draw from, as in `score_heads`: a training set, never the test set.
         test: what to judge by.
         methods: as of `score_heads`. A name alone is the usual form: evidence scored again as heads go, the others
             once. ":again" and ":once" behind a name say otherwise.
@@ -92,9 +90,9 @@ def pruning_curve(
 
     Returns:
         Dataset with `value` [rule, seed, removed] (a further axis `penalty` for a probe): accuracy between 0 and 1,
-        perplexity, or the mean loss where `goal` is a function; `order` [rule, seed, step] with the heads removed;
-        `parameters` [removed] of a model from which the first method's heads of the first seed are cut, and their
-        `examples_per_second` [removed] if asked for.
+        perplexity, the root mean squared error of numbers, or the mean loss where `goal` is a function; `order` [rule,
+        seed, step] with the heads removed; `parameters` [removed] of a model from which the first method's heads of the
+        first seed are cut, and their `examples_per_second` [removed] if asked for.
     """
     import xarray
 
@@ -107,7 +105,9 @@ def pruning_curve(
     true_or_false("speed", speed)
     positive_integer("examples", examples)
     options: dict[str, Any] = {"readout": readout, "batch": batch, "device": device}
-    wanted = goal_for(model, draw(data, examples, draws[0]), goal, **options).name
+    data, test = examples_of(data), examples_of(test)
+    made = goal_for(model, draw(data, examples, draws[0]), goal, **options)
+    wanted, measure = made.name, made.measure
     axis = [str(penalty) for penalty in penalties] if wanted == "probe" else [""]
     settings = [counts, len(test), within_layers, wanted, readout, axis, examples, batch]
     points = _Points(keep, [*settings, digest(model), digest_of(data), digest_of(test)] if keep else [])
@@ -139,7 +139,7 @@ def pruning_curve(
 
     # Not called "method": `sel(method=...)` means something else to xarray, and would select nothing without a word.
     axes = {"penalty": axis, "rule": list(rules), "seed": draws, "removed": [0, *counts]}
-    value = xarray.DataArray(np.nan, axes, list(axes), attrs={"long_name": MEASURES[wanted]})
+    value = xarray.DataArray(np.nan, axes, list(axes), attrs={"long_name": measure})
     orders: dict[tuple[str, int], list[Head]] = {}
     with shown_progress(progress) as shown, advanced_by_passes(shown) as report:
         done, total = 0, len(draws) * (len(rules) + 1)
@@ -170,7 +170,7 @@ def pruning_curve(
         data_vars["examples_per_second"] = ("removed", list(speeds.values()), {"long_name": "examples per second"})
     coords = {"fraction": ("removed", np.array([0, *counts]) / len(heads))}
     attrs = {
-        "measure": MEASURES[wanted],
+        "measure": measure,
         "goal": wanted,
         "heads": len(heads),
         "model": type(model).__name__,
@@ -203,7 +203,8 @@ def digest_of(examples: Examples) -> str:
     for name in sorted(examples.inputs):
         for row in examples.inputs[name]:
             found.update(np.asarray(row).tobytes())
-    found.update(b"" if examples.labels is None else examples.labels.tobytes())
+    for row in () if examples.labels is None else examples.labels:
+        found.update(np.asarray(row).tobytes())
     return found.hexdigest()
 
 

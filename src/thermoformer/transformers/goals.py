@@ -15,16 +15,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
+from .._progress import Progress, silent
 from .._validation import fail, one_of
-from .data import Examples
+from .data import IGNORED, Examples, examples_of
 from .families import adapter_for
-from .judge import features_of, pooled
+from .judge import features_of, need_outputs, pooled, probe_for
 from .masks import head_masks
-from .passes import READOUTS, need_causal, reading, run
-from .probe import PENALTY, LinearProbe
-from .readout_evidence import ReadoutEvidence, class_targets, readout_evidence
+from .passes import READOUTS, need_token_logits, predicts_next, reading, run
+from .probe import LinearProbe, NumberProbe
+from .readout_evidence import ReadoutEvidence, class_targets, readout_evidence, standardised
 
 # Sets of tokens drawn from the model itself for its Fisher information.
 _FISHER_DRAWS = 4
@@ -63,6 +64,8 @@ class Goal(ABC):
     """
 
     name = ""
+    # What the model is judged by.
+    measure = "accuracy"
 
     def __init__(
         self,
@@ -78,6 +81,8 @@ class Goal(ABC):
         self.model, self.examples, self.readout = model, examples, readout
         self.batch, self.device, self.seed = batch, device, seed
         self.heads = adapter_for(model).all_heads()
+        # Of slopes, the longest passes.
+        self.report: Progress = silent
 
     @abstractmethod
     def loss(self, mask: np.ndarray) -> float:
@@ -92,8 +97,12 @@ class Goal(ABC):
         """ln p(labels | mask)."""
 
     @abstractmethod
-    def expansion(self, mask: np.ndarray) -> Expansion:
-        """The log evidence around a mask."""
+    def expansion(self, mask: np.ndarray, *, quick: bool = False) -> Expansion:
+        """The log evidence around a mask.
+
+        Arguments:
+            quick: where the curvature costs much more than the slope, estimate it from the slopes of the examples.
+        """
 
     @contextmanager
     def _passes(
@@ -111,7 +120,11 @@ class Goal(ABC):
             tensor = masks.mask.clone().requires_grad_(shared)
 
             def batches() -> Iterator[tuple[np.ndarray, Inputs, torch.Tensor]]:
+                done = 0
                 for places, inputs in self.examples.batches(self.batch, place):
+                    if own or shared:
+                        self.report(done, len(self.examples), "slopes of examples")
+                    done += len(places)
                     masks.mask = tensor.expand(len(places), -1).clone().requires_grad_(True) if own else tensor
                     yield places, inputs, masks.mask
 
@@ -141,8 +154,15 @@ class ProbeGoal(Goal):
 
     def __init__(self, model: Any, examples: Examples, **options: Any) -> None:
         super().__init__(model, examples, **options)
-        self.labels = examples.need_labels()
-        self.targets = class_targets(self.labels)
+        self.probe = probe_for(examples)
+        self.labels = examples.labels
+        if examples.kind == "labelled":
+            self.targets = class_targets(self.labels)
+        else:
+            self.measure = "error"
+            if not np.ptp(self.labels, axis=0).any():
+                raise fail("labels", "one and the same number", "different numbers to tell apart")
+            self.targets = torch.from_numpy(standardised(self.labels))
 
     def features(self, mask: np.ndarray) -> torch.Tensor:
         """The model's features under a mask, float64 [example, feature]."""
@@ -165,7 +185,8 @@ class ProbeGoal(Goal):
         halves = order[: len(order) // 2], order[len(order) // 2 :]
         lost = 0.0
         for one, other in (halves, halves[::-1]):
-            lost += len(other) * self._fitted(features[one], self.labels[one]).loss(features[other], self.labels[other])
+            fitted = self._fitted(features[one], self.labels[one])
+            lost += len(other) * fitted.loss(features[other], self.labels[other])
         return lost / len(features)
 
     def slopes(self, mask: np.ndarray) -> np.ndarray:
@@ -176,14 +197,20 @@ class ProbeGoal(Goal):
         labels = torch.from_numpy(self.labels).to(features.device)
 
         def lost(places: np.ndarray, inputs: Inputs) -> torch.Tensor:
-            return cross_entropy(self._features(inputs) @ matrix + offset, labels[places], reduction="sum")
+            said = self._features(inputs) @ matrix + offset
+            if self.measure == "error":
+                return 0.5 * ((said - labels[places]) ** 2).sum()
+            return cross_entropy(said, labels[places], reduction="sum")
 
         return self._slopes(mask, lost)
 
-    def _fitted(self, features: np.ndarray, labels: np.ndarray) -> LinearProbe:
-        return LinearProbe(PENALTY).fit(features, labels, classes=self.examples.classes)
+    def _fitted(self, features: np.ndarray, labels: np.ndarray) -> LinearProbe | NumberProbe:
+        fitted = self.probe.fit(features, labels, classes=self.examples.classes)
+        # Its penalty is chosen once, with all heads or nearly all.
+        self.probe = LinearProbe(fitted.penalty) if isinstance(fitted, LinearProbe) else NumberProbe()
+        return fitted
 
-    def expansion(self, mask: np.ndarray, *, curvature: bool = False) -> Expansion:
+    def expansion(self, mask: np.ndarray, *, quick: bool = False, curvature: bool = False) -> Expansion:
         """The evidence of the refitted readout around a mask, to first order or with its curvature.
 
         A head changes what the readout W says of example μ by J = W·∂f/∂m. With W fitted anew, the second order of the
@@ -212,73 +239,104 @@ class ProbeGoal(Goal):
 
 
 class ClassifierGoal(Goal):
-    """A classifier with a head of its own.
+    """A model with a head of its own: classes, several labels, or numbers.
 
-    The loss is that of the labels. The evidence is that of the full model's own predictions, Σ_c p_c(all heads)
-    ln p_c(mask): the model has learned the labels, whose slopes would only make it surer of the training set.
+    The loss is that of the labels. The evidence is that of the full model's own predictions, for classes Σ_c p_c(all
+    heads) ln p_c(mask): the model has learned the labels, whose slopes would only make it surer of the training set. In
+    each of these families ∂ ln p / ∂ logits is the label less its mean, and the curvature is the label's covariance.
     """
 
     name = "classifier"
 
     def __init__(self, model: Any, examples: Examples, **options: Any) -> None:
         super().__init__(model, examples, **options)
-        self.labels = examples.need_labels()
-        count = getattr(getattr(model, "config", None), "num_labels", 0)
-        if count < 2 or examples.classes > count:
-            raise fail("model", f"a classifier of {count} classes", f"{max(examples.classes, 2)}, as the examples have")
+        need_outputs(model, examples)
+        self.labels, self.kind = examples.labels, examples.kind
+        if self.kind == "numbers":
+            self.measure = "error"
 
     @cached_property
     def said(self) -> np.ndarray:
-        """The probabilities of the classes by the model with all its heads [example, class]."""
-        return np.exp(self._log_chances(np.ones(len(self.heads))))
+        """The mean of the labels by the model with all its heads [example, output]: probabilities, or numbers."""
+        return self._mean(torch.from_numpy(self._outputs(np.ones(len(self.heads))))).numpy()
 
     def loss(self, mask: np.ndarray) -> float:  # noqa: D102
-        return -float(self._log_chances(mask)[np.arange(len(self.labels)), self.labels].mean())
+        places = np.arange(len(self.labels))
+        return float(self._lost(torch.from_numpy(self._outputs(mask)), self._wanted(places)).mean())
 
     def log_evidence(self, mask: np.ndarray) -> float:
-        """Σ_c p_c(all heads) ln p_c(mask), summed over examples."""
-        return float((self.said * self._log_chances(mask)).sum())
+        """ln p of what the model with all its heads says, summed over examples."""
+        return -float(self._lost(torch.from_numpy(self._outputs(mask)), torch.from_numpy(self.said)).sum())
 
-    def _log_chances(self, mask: np.ndarray) -> np.ndarray:
+    def _outputs(self, mask: np.ndarray) -> np.ndarray:
+        """The logits, float64 [example, output]."""
         rows = np.empty((len(self.labels), self.model.config.num_labels))
         with self._passes(mask) as batches:
             for places, inputs, _ in batches:
-                rows[places] = torch.log_softmax(self._logits(inputs).double(), dim=1).cpu().numpy()
+                rows[places] = self._logits(inputs).double().cpu().numpy()
         return rows
+
+    def _wanted(self, places: np.ndarray) -> torch.Tensor:
+        """The labels as what their mean is compared with, float64 [example, output]."""
+        labels = torch.from_numpy(self.labels[places])
+        return one_hot(labels, self.model.config.num_labels).double() if self.kind == "labelled" else labels
+
+    def _mean(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.kind == "numbers":
+            return logits
+        return torch.sigmoid(logits) if self.kind == "several" else torch.softmax(logits, dim=1)
+
+    def _lost(self, logits: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        """−ln p of labels, or of means of them [example]; of numbers with unit variance."""
+        if self.kind == "labelled":
+            return cross_entropy(logits, wanted, reduction="none")
+        if self.kind == "several":
+            return binary_cross_entropy_with_logits(logits, wanted, reduction="none").sum(1)
+        return 0.5 * ((logits - wanted) ** 2).sum(1)
 
     def slopes(self, mask: np.ndarray) -> np.ndarray:  # noqa: D102
         def lost(places: np.ndarray, inputs: Inputs) -> torch.Tensor:
-            logits = self._logits(inputs)
-            return cross_entropy(logits, torch.from_numpy(self.labels[places]).to(logits.device), reduction="sum")
+            logits = self._logits(inputs).double()
+            return self._lost(logits, self._wanted(places).to(logits.device)).sum()
 
         return self._slopes(mask, lost)
 
-    def expansion(self, mask: np.ndarray) -> Expansion:
-        """ln p around a mask; the curvature is Σ Jᵀ(diag p − ppᵀ)J of the changes J of the logits."""
+    def expansion(self, mask: np.ndarray, *, quick: bool = False) -> Expansion:
+        """ln p around a mask; the curvature is Σ Jᵀ C J of the changes J of the logits, C the covariance of labels."""
         said = self.said
         slope, bend = np.zeros(len(self.heads)), np.zeros((len(self.heads), len(self.heads)))
         with self._passes(mask, own=True) as batches:
             for places, inputs, own in batches:
                 logits = self._logits(inputs).double()
-                chances = torch.softmax(logits.detach(), dim=1)
+                means = self._mean(logits.detach())
                 changes = _each_slope(list(logits.sum(0)), own)
-                wanted = torch.from_numpy(said[places]).to(chances.device) - chances
+                wanted = torch.from_numpy(said[places]).to(means.device) - means
                 slope += torch.einsum("ehc,ec->h", changes, wanted).cpu().numpy()
-                centred = changes - torch.einsum("ehc,ec->eh", changes, chances)[..., None]
-                bend += torch.einsum("ehc,ec,ekc->hk", centred, chances, centred).cpu().numpy()
+                if self.kind == "labelled":
+                    changes = changes - torch.einsum("ehc,ec->eh", changes, means)[..., None]
+                weights = {"labelled": means, "several": means * (1 - means), "numbers": torch.ones_like(means)}
+                bend += torch.einsum("ehc,ec,ekc->hk", changes, weights[self.kind], changes).cpu().numpy()
         return Expansion(slope, bend)
 
 
-class LanguageGoal(Goal):
-    """A language model that predicts the next token."""
+class TokensGoal(Goal):
+    """A model that predicts tokens: the next ones, masked ones, or the class of each.
 
-    name = "language"
+    The evidence is that of the targets. Tokens that have none do not count.
+    """
+
+    name, measure = "language", "perplexity"
 
     def __init__(self, model: Any, examples: Examples, **options: Any) -> None:
         super().__init__(model, examples, **options)
-        examples.need_tokens()
-        need_causal(model)
-        self.tokens = int(examples.lengths.sum()) - len(examples)
+        need_token_logits(model, examples)
+        self.following = predicts_next(model)
+        # By example, how many tokens are predicted.
+        self.counts = np.empty(len(examples), np.int64)
+        for places, inputs in examples.batches(self.batch):
+            targets = examples.token_labels(places, inputs)[:, int(self.following) :]
+            self.counts[places] = (targets != IGNORED).sum(1).numpy()
+        self.tokens = int(self.counts.sum())
         if self.tokens < 1:
             raise fail("examples", "sequences of one token", "two tokens or more in a sequence")
 
@@ -288,32 +346,54 @@ class LanguageGoal(Goal):
     def log_evidence(self, mask: np.ndarray) -> float:  # noqa: D102
         total = 0.0
         with self._passes(mask) as batches:
-            for _, inputs, _ in batches:
-                total += float(_token_likelihood(self._logits(inputs), inputs).double().sum())
+            for places, inputs, _ in batches:
+                total += float(self._chosen(*self._rows(places, inputs)).double().sum())
         return total
 
     def slopes(self, mask: np.ndarray) -> np.ndarray:  # noqa: D102
-        return self._slopes(mask, lambda _, inputs: -_token_likelihood(self._logits(inputs), inputs).sum())
+        return self._slopes(mask, lambda places, inputs: -self._chosen(*self._rows(places, inputs)).sum())
 
-    def expansion(self, mask: np.ndarray) -> Expansion:
-        """ln p of the tokens around a mask; the curvature is the Fisher information, by tokens that the model draws.
+    def expansion(self, mask: np.ndarray, *, quick: bool = False) -> Expansion:
+        """ln p of the targets around a mask; the curvature is the Fisher information, by targets that the model draws.
 
-        Slopes of ln p of tokens drawn from the model itself do not correlate between positions, so that the square of
-        their sum over a sequence has the Fisher information of the sequence as its mean.
+        Slopes of ln p of targets drawn from the model itself do not correlate between tokens, so that the square of
+        their sum over a sequence has the Fisher information of the sequence as its mean. Every draw takes a backward
+        pass. For a quick estimate the targets of the examples stand for draws, and the covariance of their slopes for
+        the mean of the square: the slopes alone, a third of the cost, tell both.
         """
+        if quick and len(self.examples) > 1:
+            slopes = -self.slopes(mask)
+            return Expansion(slopes.sum(0), len(slopes) * np.cov(slopes.T))
         slope, bend = np.zeros(len(self.heads)), np.zeros((len(self.heads), len(self.heads)))
         with self._passes(mask, own=True) as batches:
             generator = torch.Generator(self.model.device).manual_seed(self.seed)
-            for _, inputs, own in batches:
-                logits = self._logits(inputs)
-                chances = torch.softmax(logits.detach()[:, :-1], dim=2)
-                drawn = torch.multinomial(chances.flatten(0, 1), _FISHER_DRAWS, True, generator=generator)
-                wanted = [inputs["input_ids"][:, 1:], *drawn.T.unflatten(1, chances.shape[:2])]
-                values = [_token_likelihood(logits, inputs, tokens).sum() for tokens in wanted]
+            for places, inputs, own in batches:
+                logarithms, targets = self._rows(places, inputs)
+                chances = logarithms.detach().exp()
+                drawn = torch.multinomial(chances, _FISHER_DRAWS, True, generator=generator)
+                values = [self._chosen(logarithms, wanted).sum() for wanted in (targets, *drawn.T)]
                 found = _each_slope(values, own).cpu().numpy()
                 slope += found[..., 0].sum(0)
                 bend += np.einsum("ehd,ekd->hk", found[..., 1:], found[..., 1:]) / _FISHER_DRAWS
         return Expansion(slope, bend)
+
+    def _rows(self, places: np.ndarray, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
+        """ln p of all classes [token, class] at the tokens that count, and their targets [token]."""
+        logits, targets = self._logits(inputs), self.examples.token_labels(places, inputs)
+        if self.following:
+            logits, targets = logits[:, :-1], targets[:, 1:]
+        counted = targets != IGNORED
+        return torch.log_softmax(logits[counted], dim=1), targets[counted]
+
+    @staticmethod
+    def _chosen(logarithms: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return logarithms.gather(1, targets[:, None])
+
+
+class TokenClassesGoal(TokensGoal):
+    """A model with a head of its own for the class of each token."""
+
+    name, measure = "classifier", "accuracy"
 
 
 class FunctionGoal(Goal):
@@ -321,10 +401,10 @@ class FunctionGoal(Goal):
 
     Arguments:
         function: (output of the model, batch) → loss of each example, a tensor [example]. The batch has what the model
-            read, and "labels" [example] where the examples have them.
+            read, and "labels" where the examples have them: [example], [example, output] or [example, token].
     """
 
-    name = "function"
+    name, measure = "function", "loss"
 
     def __init__(self, model: Any, examples: Examples, function: Loss, **options: Any) -> None:
         super().__init__(model, examples, **options)
@@ -343,13 +423,15 @@ class FunctionGoal(Goal):
     def slopes(self, mask: np.ndarray) -> np.ndarray:  # noqa: D102
         return self._slopes(mask, lambda places, inputs: self._losses(places, inputs).sum())
 
-    def expansion(self, mask: np.ndarray) -> Expansion:
+    def expansion(self, mask: np.ndarray, *, quick: bool = False) -> Expansion:
         """The slope; nothing is known of the curvature."""
         return Expansion(-self.slopes(mask).sum(0), np.zeros((len(self.heads), len(self.heads))))
 
     def _losses(self, places: np.ndarray, inputs: Inputs) -> torch.Tensor:
         output, batch = run(self.model, inputs), dict(inputs)
-        if self.examples.labels is not None:
+        if self.examples.kind == "tokens":
+            batch["labels"] = self.examples.token_labels(places, inputs)
+        elif self.examples.labels is not None:
             batch["labels"] = torch.from_numpy(self.examples.labels[places]).to(next(iter(inputs.values())).device)
         found = self.function(output, batch)
         if not isinstance(found, torch.Tensor) or found.shape != (len(places),):
@@ -361,16 +443,18 @@ class FunctionGoal(Goal):
         return found
 
 
-_KINDS: dict[str, type[Goal]] = {kind.name: kind for kind in (ProbeGoal, ClassifierGoal, LanguageGoal)}
+_KINDS: dict[str, type[Goal]] = {kind.name: kind for kind in (ProbeGoal, ClassifierGoal, TokensGoal)}
 
 
-def goal_for(model: Any, examples: Examples, goal: str | Loss = "auto", **options: Any) -> Goal:
+def goal_for(model: Any, examples: Any, goal: str | Loss = "auto", **options: Any) -> Goal:
     """The goal that fits a model and examples.
 
     Arguments:
-        goal: "probe" (a linear probe on the features), "classifier" (the model's own head), "language" (the next
-            token), or "auto": language for examples without labels, classifier where the model has a head for as many
-            classes, probe otherwise. Or a loss of your own, a function (output of the model, batch) → loss of each
+        examples: `Examples`, or data that `Examples.from_dataset` reads.
+        goal: "probe" (a linear probe on the features), "classifier" (the model's own head: for classes, several labels,
+            numbers, or classes of tokens), "language" (the next token, or masked ones), or "auto": language for a model
+            of language and examples without labels or with tokens for labels, classifier where the model has a head of
+            its own, probe otherwise. Or a loss of your own, a function (output of the model, batch) → loss of each
             example, a tensor [example]; the batch has what the model read, and "labels" where the examples have them.
         options: as of `Goal`.
 
@@ -385,14 +469,21 @@ def goal_for(model: Any, examples: Examples, goal: str | Loss = "auto", **option
         >>> goal_for(model, begins, loss).slopes(np.ones(8)).shape
         (2, 8)
     """
+    examples = examples_of(examples)
     if len(examples) == 0:
         raise fail("data", "no examples", "at least one")
     if not isinstance(goal, str) and callable(goal):
         return FunctionGoal(model, examples, goal, **options)
     one_of("goal", goal, ("auto", *_KINDS))
+    kind = type(model).__name__
     if goal == "auto":
-        own = type(model).__name__.endswith(("ForSequenceClassification", "ForImageClassification"))
-        goal = "language" if examples.kind == "language" else "classifier" if own else "probe"
+        own = kind.endswith(("ForSequenceClassification", "ForImageClassification", "ForTokenClassification"))
+        unlabelled = examples.kind == "language"
+        goal = "classifier" if own and not unlabelled else "probe"
+        if unlabelled or (examples.kind == "tokens" and not own):
+            goal = "language"
+    if goal == "classifier" and examples.kind == "tokens":
+        return TokenClassesGoal(model, examples, **options)
     return _KINDS[goal](model, examples, **options)
 
 
@@ -401,10 +492,3 @@ def _each_slope(values: list[torch.Tensor], own: torch.Tensor) -> torch.Tensor:
     last = len(values) - 1
     slopes = [torch.autograd.grad(value, own, retain_graph=place < last)[0] for place, value in enumerate(values)]
     return torch.stack(slopes, dim=-1).double()
-
-
-def _token_likelihood(logits: torch.Tensor, inputs: Inputs, tokens: torch.Tensor | None = None) -> torch.Tensor:
-    """ln p of the tokens to predict [example, token − 1], those of the text or given ones; 0 where there is padding."""
-    targets = inputs["input_ids"][:, 1:] if tokens is None else tokens
-    found = -cross_entropy(logits[:, :-1].transpose(1, 2), targets, reduction="none")
-    return found * inputs["attention_mask"][:, 1:]

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from .._validation import fail, nonnegative_integer, one_of, positive_integer, positive_number
-from .data import Examples
-from .passes import READOUTS, need_causal, read_out, reading, run
-from .probe import PENALTY, LinearProbe
+from .data import IGNORED, Examples, examples_of
+from .passes import READOUTS, need_causal, need_token_logits, predicts_next, read_out, reading, run
+from .probe import PENALTY, LinearProbe, NumberProbe
 
 # Logits as float64 at once, 128 MiB: those of all tokens of a batch would fill a GPU.
 _LOGITS_AT_ONCE = 2**24
@@ -70,12 +70,14 @@ def probe_accuracy(
     """The accuracy on test examples of a `LinearProbe` on the model's pooled features.
 
     Arguments:
-        train: what the probe learns from.
+        train: what the probe learns from, with classes for labels.
         test: what it is judged by.
         readout, batch, device: as in `pooled`.
         penalty: as in `LinearProbe`.
     """
     where = {"readout": readout, "batch": batch, "device": device}
+    train, test = examples_of(train), examples_of(test)
+    train.need_labels()
     return float(judged(model, train, test, "probe", penalties=(penalty,), **where)[0])
 
 
@@ -90,65 +92,122 @@ def judged(
     batch: int = 64,
     device: torch.device | str | None = None,
 ) -> np.ndarray:
-    """The accuracy, or for the goal "language" the perplexity: for a probe one number per penalty, else one number."""
+    """The accuracy, of numbers the error, and for the goal "language" the perplexity: for a probe one per penalty."""
     if goal == "classifier":
-        return np.array([own_accuracy(model, test, batch=batch, device=device)])
+        own = own_error if test.kind == "numbers" else own_accuracy
+        return np.array([own(model, test, batch=batch, device=device)])
     if goal == "language":
         return np.array([perplexity(model, test, batch=batch, device=device)])
-    labels, expected, classes = train.need_labels(), test.need_labels(), max(train.classes, test.classes)
+    probes = [probe_for(train, penalty) for penalty in penalties]
+    if train.kind == "labelled":
+        test.need_labels()
+    elif test.kind != train.kind:
+        raise fail("test", f"examples of the kind {test.kind!r}", f"{train.kind!r}, as those that are learned from")
     where = {"readout": readout, "batch": batch, "device": device}
     features, others = pooled(model, train, **where), pooled(model, test, **where)
-    probes = [LinearProbe(penalty).fit(features, labels, classes=classes) for penalty in penalties]
-    return np.array([probe.accuracy(others, expected) for probe in probes])
+    fitted = [probe.fit(features, train.labels, classes=max(train.classes, test.classes)) for probe in probes]
+    return np.array(
+        [(one.accuracy if isinstance(one, LinearProbe) else one.error)(others, test.labels) for one in fitted]
+    )
 
 
-def own_accuracy(model: Any, test: Examples, *, batch: int = 64, device: torch.device | str | None = None) -> float:
-    """The accuracy of a classifier with a head of its own on test examples.
+def probe_for(examples: Examples, penalty: float | str = PENALTY) -> LinearProbe | NumberProbe:
+    """The probe that can learn the labels of examples."""
+    if examples.kind in ("several", "numbers"):
+        return NumberProbe()
+    examples.need_labels()
+    return LinearProbe(penalty)
+
+
+def need_outputs(model: Any, examples: Examples) -> None:
+    """An error where the head of a model does not have an output for each label of the examples."""
+    count = getattr(getattr(model, "config", None), "num_labels", 0)
+    if examples.kind in ("several", "numbers"):
+        if count != (wanted := examples.labels.shape[1]):
+            raise fail("model", f"one of {count} outputs", f"{wanted}, as the labels have")
+        return
+    examples.need_labels()
+    if count < 2 or examples.classes > count:
+        raise fail("model", f"a classifier of {count} classes", f"{max(examples.classes, 2)}, as the examples have")
+
+
+def own_accuracy(model: Any, test: Any, *, batch: int = 64, device: torch.device | str | None = None) -> float:
+    """The accuracy of a classifier with a head of its own: the share of examples, of tokens, or of all labels.
 
     Arguments:
-        model: one of transformers' models for sequence or image classification.
+        model: one of transformers' models for classification of sequences, images or tokens.
+        test: examples with classes, with any of several labels, or with classes of tokens.
         batch, device: as in `pooled`.
     """
-    labels = test.need_labels()
-    right = 0
+    test = examples_of(test)
+    tokens, several = test.kind == "tokens", test.kind == "several"
+    labels = test.labels if tokens or several else test.need_labels()
+    right = count = 0
     with reading(model, test, device) as place:
         for places, inputs in test.batches(batch, place):
             logits = getattr(run(model, inputs), "logits", None)
-            if logits is None or logits.ndim != 2 or logits.shape[1] < 2:
+            if logits is None or logits.ndim != (3 if tokens else 2) or (logits.shape[-1] < 2 and not several):
                 raise fail("model", f"a {type(model).__name__}", "a classifier with logits [example, class]")
-            if logits.shape[1] < test.classes:
-                raise fail("test", f"{test.classes} classes", f"{logits.shape[1]}, the classes that the model tells")
-            right += int((logits.argmax(1).cpu().numpy() == labels[places]).sum())
-    return right / len(test)
+            if logits.shape[-1] < test.classes:
+                raise fail("test", f"{test.classes} classes", f"{logits.shape[-1]}, the classes that the model tells")
+            wanted = test.token_labels(places, inputs) if tokens else torch.from_numpy(labels[places]).to(place)
+            said = (logits > 0).to(wanted.dtype) if several else logits.argmax(-1)
+            right += int((said == wanted).sum())
+            count += int((wanted != IGNORED).sum())
+    return right / count
 
 
-def perplexity(model: Any, examples: Examples, *, batch: int = 16, device: torch.device | str | None = None) -> float:
-    """The perplexity of a language model, exp(−Σ ln p(token | tokens before) / count), over all predicted tokens.
-
-    Every token but the first of its sequence is predicted and counts once, however long its sequence is; padding does
-    not count. The logarithms are taken and summed in float64.
+def own_error(model: Any, test: Any, *, batch: int = 64, device: torch.device | str | None = None) -> float:
+    """The root of the mean squared error of a model that predicts numbers.
 
     Arguments:
-        model: a causal language model.
-        examples: sequences of tokens, two or more each.
+        model: one of transformers' models for classification of sequences or images, with as many labels as numbers.
+        test: examples with numbers for labels.
+        batch, device: as in `pooled`.
+    """
+    test = examples_of(test)
+    need_outputs(model, test)
+    squares = 0.0
+    with reading(model, test, device) as place:
+        for places, inputs in test.batches(batch, place):
+            said = run(model, inputs).logits.double().cpu().numpy()
+            squares += float(((said - test.labels[places]) ** 2).sum())
+    return float(np.sqrt(squares / test.labels.size))
+
+
+def perplexity(model: Any, examples: Any, *, batch: int = 16, device: torch.device | str | None = None) -> float:
+    """The perplexity of a language model, exp(−Σ ln p(token) / count), over all predicted tokens.
+
+    A causal model predicts every token but the first of its sequence from those before, a model of masked tokens those
+    that are masked. Every predicted token counts once, however long its sequence is; padding does not count. The
+    logarithms are taken and summed in float64.
+
+    Arguments:
+        model: a causal language model, or one of masked tokens.
+        examples: sequences of tokens, two or more each; for masked tokens those of `Examples.masked`.
         batch: sequences at once; a batch needs their tokens × the model's vocabulary numbers of memory.
         device: as in `pooled`.
     """
-    examples.need_tokens()
-    need_causal(model)
-    if (shortest := int(examples.lengths.min())) < 2:
+    examples = examples_of(examples)
+    need_token_logits(model, examples)
+    following = predicts_next(model)
+    if following and (shortest := int(examples.lengths.min())) < 2:
         raise fail("examples", f"a sequence of {shortest} token", "two tokens or more, so that one can be predicted")
     total, count = 0.0, 0
     with reading(model, examples, device) as place:
-        for _, inputs in examples.batches(batch, place):
-            logits = run(model, inputs).logits
-            shown = inputs["attention_mask"][:, 1:].bool()
-            predictions, targets = logits[:, :-1][shown], inputs["input_ids"][:, 1:][shown]
+        for places, inputs in examples.batches(batch, place):
+            logits, wanted = run(model, inputs).logits, examples.token_labels(places, inputs)
+            if following:
+                logits, wanted = logits[:, :-1], wanted[:, 1:]
+            shown = wanted != IGNORED
+            predictions, targets = logits[shown], wanted[shown]
             rows = max(1, _LOGITS_AT_ONCE // predictions.shape[1])
             for some, tokens in zip(predictions.split(rows), targets.split(rows), strict=True):
                 logarithms = torch.log_softmax(some.double(), dim=1)
                 total -= float(logarithms.gather(1, tokens[:, None]).sum())
             count += len(targets)
+    if count == 0:
+        raise fail("examples", "no token to predict", "one or more")
     return float(np.exp(total / count))
 
 

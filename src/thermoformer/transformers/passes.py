@@ -86,13 +86,34 @@ def token_read(mask: torch.Tensor, readout: str) -> torch.Tensor:
     return mask.argmax(1) if readout == "first" else mask.shape[1] - 1 - mask.flip(1).argmax(1)
 
 
-def need_causal(model: Any) -> None:
-    """An error where a model does not predict the next token from those before; encoders would see the answer."""
+def predicts_next(model: Any) -> bool:
+    """Whether a model predicts the next token from those before; encoders would see the answer."""
     config = getattr(model, "config", None)
     generates = hasattr(model, "can_generate") and model.can_generate()
     # Encoders that could be run as decoders say whether they are; decoders say nothing.
-    if not generates or getattr(config, "is_decoder", None) is False or getattr(config, "is_encoder_decoder", False):
+    decides = getattr(config, "is_decoder", None) is not False and not getattr(config, "is_encoder_decoder", False)
+    return bool(generates and decides)
+
+
+def need_causal(model: Any) -> None:
+    """An error where a model does not predict the next token from those before."""
+    if not predicts_next(model):
         raise fail("model", f"a {type(model).__name__}", "a causal language model")
+
+
+def need_token_logits(model: Any, examples: Examples) -> None:
+    """An error where a model does not predict the tokens that the examples have for targets."""
+    examples.need_tokens()
+    if predicts_next(model):
+        return
+    if not type(model).__name__.endswith(("ForMaskedLM", "ForTokenClassification")):
+        raise fail("model", f"a {type(model).__name__}", "a causal language model, or one of masked tokens")
+    if examples.kind != "tokens":
+        got = f"examples without labels of tokens for a {type(model).__name__}"
+        raise fail("examples", got, "masked ones, as of `Examples.masked`, or labels of every token")
+    known = model.config.vocab_size if type(model).__name__.endswith("ForMaskedLM") else model.config.num_labels
+    if examples.classes > known:
+        raise fail("examples", f"labels of {examples.classes} classes", f"{known}, those of the model")
 
 
 def check_fits(model: Any, examples: Examples) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def config_from(entries: dict[str, Any], config_class: Any) -> Any:
 
 def read_config(source: str) -> dict[str, Any]:
     """The entries of the configuration of a model in a folder or on the hub."""
-    found = _located(source, CONFIG_FILE)
+    found = located(source, CONFIG_FILE)
     if found is None:
         raise unreadable(source, f"there is no {CONFIG_FILE}", "a model")
     return read_json(found)
@@ -86,7 +87,7 @@ def read_config(source: str) -> dict[str, Any]:
 def read_weights(source: str) -> dict[str, torch.Tensor]:
     """The weights of a model in a folder or on the hub, by name: one safetensors file, or several with an index."""
     expected, names = "weights as safetensors", [WEIGHTS_FILE]
-    if _located(source, WEIGHTS_FILE) is None and (index := _located(source, INDEX_FILE)) is not None:
+    if located(source, WEIGHTS_FILE) is None and (index := located(source, INDEX_FILE)) is not None:
         shards = read_json(index).get("weight_map")
         names = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
         for name in names:
@@ -94,7 +95,7 @@ def read_weights(source: str) -> dict[str, torch.Tensor]:
                 raise fail(INDEX_FILE, f"weights in {name!r}", "names of safetensors files beside it")
     weights: dict[str, torch.Tensor] = {}
     for name in names or [WEIGHTS_FILE]:
-        if (file := _located(source, name)) is None:
+        if (file := located(source, name)) is None:
             why = f"there is no {name}" + ("" if name == WEIGHTS_FILE else f", which {INDEX_FILE} names")
             raise unreadable(source, why, expected)
         try:
@@ -104,13 +105,29 @@ def read_weights(source: str) -> dict[str, torch.Tensor]:
     return weights
 
 
+def read_gguf(file: Path, model: Any = None) -> dict[str, Any]:
+    """What transformers reads of a GGUF file: the entries of a configuration, or, given a model, its weights by name.
+
+    Quantized weights are unpacked. Only arrays are read, no code.
+    """
+    if find_spec("gguf") is None:
+        raise fail("model", f"{file.name}, a GGUF file", "the extra: pip install 'thermoformer[gguf]'")
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    given = {} if model is None else {"return_tensors": True, "model_to_load": model, "torch_dtype": torch.float32}
+    try:
+        return load_gguf_checkpoint(str(file), **given)["config" if model is None else "tensors"]
+    except Exception as error:  # of damaged files, of many kinds
+        raise unreadable(file, error, "a GGUF file of a known family") from error
+
+
 def unreadable(source: str | Path, why: object, expected: str) -> ValueError:
     """The error for a model that cannot be read, and why."""
     got = f"{source}, which could not be read"
     return fail("model", got, f"a folder or a name on the hub with {expected} ({_one_line(why)})")
 
 
-def _located(source: str, name: str) -> Path | None:
+def located(source: str, name: str) -> Path | None:
     """Path of a file of a model, fetched if the model is on the hub; None if the model has no such file."""
     if Path(source).is_dir():
         file = Path(source) / name

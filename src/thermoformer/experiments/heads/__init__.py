@@ -28,14 +28,14 @@ from ...transformers import (
     save_pruned,
     score_heads,
 )
-from ...transformers.curves import AGAIN, COMPARED, MEASURES, TIMED, draw
+from ...transformers.curves import AGAIN, COMPARED, TIMED, draw
 from ...transformers.families import Head
 from ...transformers.files import MASKED_MARK, PRUNED_MARK, loading_lines, refuse_foreign_folder
 from ...transformers.judge import judged
 from .. import store
 from ..base import write_report
 from ..words import binomial_error, fixed, with_texts
-from .inputs import check_device, examples_for, load_model, quiet, read_task
+from .inputs import GOALS, check_device, examples_for, load_model, quiet, read_task
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -68,8 +68,9 @@ def run_heads(
     model: str | Path,
     out: str | Path,
     *,
-    task: str | Path,
+    task: str | Path | None = None,
     file: str | Path | None = None,
+    goal: str = "auto",
     prune: float = 0.5,
     method: str = "evidence",
     uniform: bool = False,
@@ -82,6 +83,7 @@ def run_heads(
     readout: str = "mean",
     masked: bool = False,
     batch: int = 64,
+    dtype: str = "float32",
     device: str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -92,12 +94,15 @@ def run_heads(
     `record.json` and the page `heads.html`. Nothing is trained.
 
     Arguments:
-        model: a folder, also one of `save_pruned`, or a name on the hub; of a known family, with safetensors.
+        model: a folder, also one of `save_pruned`, or a name on the hub, of a known family, with safetensors; or a GGUF
+            file, in a folder or on the hub.
         out: folder for what is written; made if missing.
         task: "trec", "sst2", a file FILE.tsv of labelled texts, a file FILE.txt of plain text, or "text" with `file`.
             A model with a head for classes is judged by its own accuracy, any other model by the accuracy of a linear
-            probe, and a causal model on plain text by its perplexity.
-        file: plain text, for the task "text".
+            probe, and a language model on plain text by its perplexity, one of masked tokens by that of the tokens that
+            are masked.
+        file: plain text, for the task "text"; without a task, a file of either kind.
+        goal: "language" for a plain text; "classifier" or "probe" for labelled texts; "auto" by file and model.
         prune: the share of the heads to remove, between 0 and 1.
         method: as in `score_heads`; evidence is scored again as heads go.
         uniform: remove equally many heads from every layer, as `within_layers` of `removal_order` does.
@@ -112,6 +117,7 @@ def run_heads(
         readout: of tokens, for a probe: "mean", "first" or "last".
         masked: also write `masked/`, a checkpoint of full size in which the heads are silent, for `from_pretrained`.
         batch: examples at once.
+        dtype: precision of the weights, also of those that are saved: "float32", "bfloat16" or "float16".
         device: "cpu" or "cuda"; default: the CPU.
         seed: all random numbers follow from it.
         progress: called as progress(done, total, message) along the way.
@@ -121,6 +127,7 @@ def run_heads(
     """
     share = _share(prune)
     one_of("method", method, tuple(METHODS))
+    one_of("goal", goal, GOALS)
     if examples is not None:
         positive_integer("examples", examples)
     positive_integer("seeds", seeds)
@@ -130,8 +137,11 @@ def run_heads(
     check_out(out)
     report(0, 1, "task")
     read = read_task(task, file, seed=seed)
+    if goal != "auto" and (goal == "language") != read.language:
+        kind = "plain text" if read.language else "labelled texts"
+        raise fail("goal", f"{goal!r} for {kind}", "'language'" if read.language else "'probe' or 'classifier'")
     report(0, 1, f"model {model}")
-    whole, tokenizer = load_model(model, language=read.language)
+    whole, tokenizer = load_model(model, language=read.language, goal=goal, precision=dtype)
     whole = whole.to(device or "cpu")
     report(0, 1, "tokens")
     train, test = examples_for(whole, tokenizer, read, length=length, test_examples=test_examples, seed=seed)
@@ -144,10 +154,10 @@ def run_heads(
     if not 0 < count < len(heads):
         raise fail("prune", prune, f"a share that removes some of the {len(heads)} heads and leaves one")
     given = {"readout": readout, "batch": batch, "device": device}
-    wanted = goal_for(whole, some, **given).name
+    found = goal_for(whole, some, **given)
 
     report(0, 1, f"scores by {method}")
-    options = {"goal": wanted, "seed": seed, "progress": report, **given}
+    options = {"goal": found.name, "seed": seed, "progress": report, **given}
     scores, again = score_heads(whole, some, method, **options), method in AGAIN
     removed = scores.ascending()[:count]
     if again or uniform:
@@ -160,11 +170,12 @@ def run_heads(
         "class": type(whole).__name__,
         "family": adapter_for(whole).family,
         "task": read.name,
-        "goal": wanted,
-        "measure": MEASURES[wanted],
+        "goal": found.name,
+        "measure": found.measure,
         "method": method,
         "scored_again": again,
         "uniform": uniform,
+        "dtype": dtype,
         "heads": len(heads),
         "removed": [head_name(head) for head in removed],
         "examples": len(some),
@@ -175,7 +186,7 @@ def run_heads(
     with advanced_by_passes(report) as report_judging:
         for place, (name, one) in enumerate(models.items()):
             report_judging(place, len(models), f"{record['measure']} {name}")
-            value = float(judged(one, some, test, wanted, **given)[0])
+            value = float(judged(one, some, test, found.name, **given)[0])
             record[name] = {record["measure"]: value, "parameters": one.num_parameters()}
     report(0, 1, "speed")
     for name, speed in measured_speed(models, draw(test, TIMED, seed), batch=batch).items():
@@ -207,7 +218,7 @@ def run_heads(
             seeds=range(seed, seed + seeds),
             examples=examples,
             within_layers=uniform,
-            goal=wanted,
+            goal=found.name,
             speed=True,
             keep=out / "points",
             progress=report,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,14 +18,14 @@ import torch
 import transformers
 from transformers.models.auto import modeling_auto
 
-from ..._validation import fail, positive_integer
+from ..._validation import fail, one_of, positive_integer
 from ...tasks import LabelledTexts, read_labelled, read_text, sst2, trec
 from ...transformers import Examples, adapter_for, known_families, load_pruned
 from ...transformers.curves import draw
 from ...transformers.families import FAMILIES
 from ...transformers.files import RECORD_FILE
-from ...transformers.passes import need_causal, positions_of
-from ...transformers.pretrained import config_from, read_config, read_weights, unreadable
+from ...transformers.passes import positions_of, predicts_next
+from ...transformers.pretrained import config_from, located, read_config, read_gguf, read_weights, unreadable
 
 # The share of a file's own examples that heads are scored with; the rest judges.
 TO_SCORE = 0.8
@@ -32,6 +33,8 @@ TO_SCORE = 0.8
 LENGTH, MAX_LENGTH = 256, 128
 
 TASKS = {"trec": trec, "sst2": sst2}
+GOALS = ("auto", "probe", "classifier", "language")
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _EXPECTED = "trec, sst2, a file that ends in .tsv (text, tab, label), or text with a file that ends in .txt"
 # Entries of a configuration that change what a model returns.
 _OUTPUTS = ("output_attentions", "_output_attentions", "output_hidden_states", "return_dict")
@@ -56,13 +59,13 @@ class Task(NamedTuple):
         return isinstance(self.train, str)
 
 
-def read_task(task: str | Path, file: str | Path | None = None, *, seed: int = 0) -> Task:
+def read_task(task: str | Path | None = None, file: str | Path | None = None, *, seed: int = 0) -> Task:
     """The task of a name or of a file.
 
     Arguments:
         task: "trec", "sst2", the path of a file that ends in .tsv (labelled, see `read_labelled`) or in .txt (plain
             text), or "text" with the file beside it.
-        file: the plain text of the task "text".
+        file: the plain text of the task "text"; without a task, the file of either kind.
         seed: of the split of a labelled file, 80 % to score with and the rest to judge by.
 
     Example:
@@ -70,6 +73,10 @@ def read_task(task: str | Path, file: str | Path | None = None, *, seed: int = 0
         Traceback (most recent call last):
         thermoformer.InputError: task: got 'imdb'; expected trec, sst2, a file that ends in .tsv (text, tab, label), ...
     """
+    if task is None:
+        task, file = file, None
+    if task is None:
+        raise fail("task", "none", _EXPECTED)
     name = str(task)
     if name == "text":
         if file is None:
@@ -90,30 +97,52 @@ def read_task(task: str | Path, file: str | Path | None = None, *, seed: int = 0
     return Task(Path(name).name, *both.split(round(TO_SCORE * len(both)), seed=seed))
 
 
-def load_model(name: str | Path, *, language: bool) -> tuple[Any, Any]:
-    """A pretrained model and its tokenizer, from a folder or from the hub; its weights are read as float32.
+def load_model(name: str | Path, *, language: bool, goal: str = "auto", precision: str = "float32") -> tuple[Any, Any]:
+    """A pretrained model and its tokenizer, from a folder, a GGUF file or the hub.
 
     Arguments:
-        name: a folder, also one of `save_pruned`, or a name on the hub.
-        language: whether a causal language model is wanted. Else a classifier keeps its own head, and of any other
-            model the body is read, for a probe.
+        name: a folder, also one of `save_pruned`, a name on the hub, or a GGUF file in either.
+        language: whether a language model is wanted, causal or of masked tokens. Else a classifier keeps its own head,
+            and of any other model the body is read, for a probe.
+        goal: "classifier" or "probe" where it is not to depend on the model.
+        precision: of the weights: "float32", "bfloat16" or "float16".
     """
-    folder = Path(name).expanduser()
-    here = folder.is_dir()
-    if not here and (str(name).count("/") > 1 or str(name).startswith((".", "/", "~")) or "\\" in str(name)):
-        raise FileNotFoundError(f"model: got {name}, which is no folder; expected a folder or a name on the hub")
-    source = str(folder) if here else str(name)
+    path = Path(name).expanduser()
+    gguf = path.name if path.suffix == ".gguf" else None
+    folder = path.parent if gguf else path
+    here, given = path.is_file() if gguf else path.is_dir(), str(name).removesuffix(gguf or "").removesuffix("/")
+    if not here and (not given or given.count("/") > 1 or given.startswith((".", "/", "~")) or "\\" in given):
+        expected = "no file; expected a GGUF file" if gguf else "no folder; expected a folder or a name on the hub"
+        raise FileNotFoundError(f"model: got {name}, which is {expected}")
+    source = str(folder) if here else given
+    dtype = PRECISIONS[one_of("dtype", precision, tuple(PRECISIONS))]
     with quiet():
-        if here and (folder / RECORD_FILE).is_file():
-            model = load_pruned(folder).float()
+        if gguf:
+            model, tokenizer = _from_gguf(source, gguf, language, goal, dtype)
+        elif here and (folder / RECORD_FILE).is_file():
+            model = load_pruned(folder).to(dtype)
+            tokenizer = _tokenizer(source, folder, model.config)
         else:
-            model = _pretrained(source, _configuration(source), language)
-        if language:
-            need_causal(model)
+            config = _configuration(source, read_config(source))
+            model = _pretrained(source, config, language, goal, dtype)
+            tokenizer = _tokenizer(source, folder if here else None, model.config)
+        if language and not (predicts_next(model) or type(model).__name__.endswith("ForMaskedLM")):
+            raise fail("model", f"a {type(model).__name__}", "a causal language model, or one of masked tokens")
         adapter_for(model)
-        tokenizer = _tokenizer(source, folder if here else None, model.config)
         _try_out(model, tokenizer)
         return model, tokenizer
+
+
+def _from_gguf(source: str, name: str, language: bool, goal: str, dtype: torch.dtype) -> tuple[Any, Any]:
+    """The model and the tokenizer of a GGUF file in a folder or on the hub."""
+    if (file := located(source, name)) is None:
+        raise unreadable(source, f"there is no {name}", "a GGUF file")
+    config = _configuration(str(file), read_gguf(file))
+    model = _pretrained(str(file), config, language, goal, dtype, gguf=file)
+    # In a folder of its own, where no other file says what the tokenizer is.
+    with TemporaryDirectory() as alone:
+        (Path(alone) / name).symlink_to(file.resolve())
+        return model, _tokenizer(alone, None, model.config, gguf_file=name)
 
 
 def examples_for(
@@ -140,6 +169,8 @@ def examples_for(
         raise fail("length", length, f"at most {most} tokens, as the model reads")
     if isinstance(task.train, str):
         sequences = Examples.from_text(tokenizer, task.train, length=tokens)
+        if not predicts_next(model):
+            sequences = sequences.masked(tokenizer, seed=seed)
         if len(sequences) < 2:
             raise fail("text", f"{task.name} with {len(sequences)} sequence of {tokens} tokens", "two or more")
         # The end of the text judges; a random choice would have it continue what was scored with.
@@ -193,8 +224,7 @@ def is_classifier(name: str) -> bool:
     return name.endswith("ForSequenceClassification")
 
 
-def _configuration(source: str) -> Any:
-    entries = read_config(source)
+def _configuration(source: str, entries: dict[str, Any]) -> Any:
     kind = entries.get("model_type")
     texts = (*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
     known = [*(family.model_type for family in FAMILIES.values()), *texts]
@@ -207,17 +237,22 @@ def _configuration(source: str) -> Any:
     return config
 
 
-def _pretrained(source: str, config: Any, language: bool) -> Any:
+def _pretrained(
+    source: str, config: Any, language: bool, goal: str, dtype: torch.dtype, gguf: Path | None = None
+) -> Any:
     # Before any weights are fetched. Encoders that could be run as decoders say whether they are.
     known = config.model_type in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     causal = known and getattr(config, "is_decoder", None) is not False
-    if language and not causal:
+    masks = config.model_type in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    if language and not (causal or masks):
         got = f"{source}, a model of type {config.model_type!r}"
-        raise fail("model", got, "a causal language model for plain text, or a task with labels")
+        raise fail("model", got, "a language model for plain text, or a task with labels")
     names = config.architectures if isinstance(config.architectures, list) else []
-    own = any(is_classifier(str(name)) for name in names)
+    own = goal == "classifier" or (goal == "auto" and any(is_classifier(str(name)) for name in names))
     classes: Any = (
         modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        if language and causal
+        else modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
         if language
         else modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
         if own
@@ -226,8 +261,15 @@ def _pretrained(source: str, config: Any, language: bool) -> Any:
     if config.model_type not in classes:
         raise fail("model", f"{source}, a {config.model_type!r} that classifies texts", "a type that does")
     kind = getattr(transformers, classes[config.model_type])
-    options = {"config": config, "dtype": torch.float32, "output_loading_info": True}
-    weights = read_weights(source)
+    options = {"config": config, "dtype": dtype, "output_loading_info": True}
+    if gguf is None:
+        weights = read_weights(source)
+    else:
+        # Its weights have the names that the model of language has.
+        names = [modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type, "")]
+        with torch.device("meta"):
+            whole = getattr(transformers, names[0], kind)(config)
+        weights = read_gguf(gguf, whole)
     if classes is modeling_auto.MODEL_MAPPING_NAMES:
         # Within a model with a task, the body may have another name than the body calls itself.
         module = import_module(kind.__module__)
@@ -243,7 +285,7 @@ def _pretrained(source: str, config: Any, language: bool) -> Any:
         raise unreadable(source, error, "a model whose weights fit its configuration") from error
     if missing := sorted(found["missing_keys"]):
         raise fail("model", f"{source} without weights for {_listed(missing)}", f"those of a {type(model).__name__}")
-    if model.can_generate():
+    if model.can_generate() and gguf is None:
         _set_generation(model, source)
     return model.eval()
 
@@ -258,14 +300,14 @@ def _set_generation(model: Any, source: str) -> None:
         raise unreadable(source, error, "a whole generation_config.json") from error
 
 
-def _tokenizer(source: str, folder: Path | None, config: Any) -> Any:
+def _tokenizer(source: str, folder: Path | None, config: Any, **options: Any) -> Any:
     # transformers makes up an empty tokenizer where it finds no file.
     if folder is not None and not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise FileNotFoundError(
             f"model: got {folder} without a tokenizer; expected a file such as tokenizer.json in it"
         )
     try:
-        return transformers.AutoTokenizer.from_pretrained(source, config=config, trust_remote_code=False)
+        return transformers.AutoTokenizer.from_pretrained(source, config=config, trust_remote_code=False, **options)
     except Exception as error:  # damaged files raise errors of many kinds
         raise unreadable(source, error, "a tokenizer") from error
 
