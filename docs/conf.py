@@ -8,7 +8,7 @@ import thermoformer
 from thermoformer._programs import keep_programs
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
-# Pages and notebooks share compiled programs. Those of tests are others: LLVM has not optimised them.
+# The code of pages and notebooks uses the compiled programs that the tests have kept: the same folder, the same flags.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 os.environ.setdefault("THERMOFORMER_CACHE", str(Path(__file__).parents[1] / ".programs"))
 keep_programs()

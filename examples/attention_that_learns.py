@@ -47,7 +47,7 @@ def learning(arch, model, noise, q, signal, x):
     def error(found):
         return found.predict(x[48:]).bias(signal[48:]) / np.mean(signal[48:] ** 2)
 
-    strengths, highest, drawn, errors = (0.1, 0.3, 1.0), {}, {}, {}
+    strengths, highest, drawn, errors = (0.1, 1.0), {}, {}, {}
     for _strength in strengths:
         _given = (model, arch, x[:48], signal[:48] + _strength * noise)
         _options = {"temperature": _strength**2, "theory": "gaussian process", "key": 0}

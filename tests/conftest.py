@@ -19,11 +19,10 @@ from thermoformer._programs import keep_programs
 gc.set_threshold(20_000, 20, 20)
 # Figures are drawn to files; a test machine has no screen.
 os.environ.setdefault("MPLBACKEND", "Agg")
-# Tests run side by side, one process per core: threads of one would only wait for those of another. Compilation is most
-# of their time, so LLVM optimises nothing; the documentation is built with its usual optimisation. XLA's older code
+# Tests run side by side, one process per core: threads of one would only wait for those of another. XLA's older code
 # generator (--xla_cpu_use_fusion_emitters=false) would compile in half the time, but some of its programs give wrong
 # numbers: test_jacobian_is_that_of_the_map finds one.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # programs need not know their lines of Python
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch: tests of tiny transformers take nine times as long with two

@@ -164,7 +164,7 @@ def test_brute_force_over_every_weight_and_attention_parameter():
     y = taught(PAIR, 4)
     posterior = sample(PAIR, NARROW, y)
     assert posterior.diagnostics.mixed
-    target, plan = EveryWeight(jnp.asarray(y)), Plan.of(3000, 2, 600, None, None)
+    target, plan = EveryWeight(jnp.asarray(y)), Plan.of(1500, 2, 400, None, None)
     start = np.random.default_rng(6).normal(size=(2, PAIR.parameters + len(PLAIN)))
     (outputs, attention, grams), stats = run_nuts(target, target.observed, start, jax.random.key(5), plan)
     assert diagnose("nuts", {"output": outputs, "attention": attention, "grams": grams}, stats).mixed
