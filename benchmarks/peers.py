@@ -282,7 +282,7 @@ def similar_layers(model: Any, data: Examples, goal: str, batch: int, count: int
 
 
 def without_blocks(model: Any, similar: dict[str, float], parameters: int) -> Any:
-    """The model without the blocks that change their input the least; they have about the given number of parameters."""
+    """The model without the blocks that change their input the least, of about this many parameters."""
     names = sorted(similar, key=lambda name: -similar[name])
     size = sum(weight.numel() for weight in model.base_model.get_submodule(names[0]).parameters())
     gone = names[: max(1, round(parameters / size))]
