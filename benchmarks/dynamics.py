@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from thermoformer.dynamics import DiscreteMap, Features, MeanField, Window, orbit, orbit_diagram, phase_diagram
+from thermoformer.dynamics import DiscreteMap, Features, MeanField, Window, basins, orbit, orbit_diagram, phase_diagram
 from thermoformer.dynamics.engine import Plan, survey
 from thermoformer.dynamics.kernel import mode_on
 from thermoformer.dynamics.regimes import CHAOS
@@ -256,27 +256,32 @@ def engines() -> list[str]:
     return ["steps"] if mode_on(jax.devices()[0]) == "off" else ["kernel", "steps"]
 
 
-def each_engine(what: str, work: int, function: Callable[[], xr.Dataset]) -> dict[str, xr.Dataset]:
-    """Times a diagram with each engine twice, since the first run compiles; `work` is its number of steps."""
-    found, mode = {}, os.environ.get("THERMOFORMER_KERNEL", "off")
+def each_engine(what: str, work: int, start: Window, function: Callable[[Window], xr.Dataset]) -> None:
+    """Times a diagram with each engine twice, since the first run compiles; `work` is its number of steps.
+
+    Then says how far the two agree, and beside it, how far the steps agree with themselves from another start, a
+    rounding away: chaos and several attractors make as much of a difference between two ways to round.
+    """
+    found, mode = {}, os.environ.get("THERMOFORMER_KERNEL", "on")
     for engine in engines():
         os.environ["THERMOFORMER_KERNEL"] = "off" if engine == "steps" else mode
         times = []
         for _ in range(2):
             began = time.perf_counter()
-            found[engine] = function()
+            found[engine] = function(start)
             times.append(time.perf_counter() - began)
         print(f"{what}, {found[engine].engine}: {times[1]:.2f} s", end=" ")
         print(f"({times[0]:.1f} s the first time), {work / times[1]:.3g} steps/s", flush=True)
+    if "kernel" in found:
+        compared("kernel and steps", found["kernel"], found["steps"])
+        moved = function(Window(np.nextafter(start.A, np.inf), start.positions))
+        compared("steps from two starts a rounding apart", moved, found["steps"])
     os.environ["THERMOFORMER_KERNEL"] = mode
-    return found
 
 
-def compared(found: dict[str, xr.Dataset]) -> None:
-    """How far the two engines agree: regimes, leading exponents within their errors, and densities by a χ² test."""
-    if len(found) < 2:
-        return
-    one, other = found["kernel"], found["steps"]
+def compared(what: str, one: xr.Dataset, other: xr.Dataset) -> None:
+    """How far two diagrams agree: regimes, leading exponents within their errors, and densities by a χ² test."""
+    print(f"  {what}:", flush=True)
     if "exponents" in one:
         apart = np.abs(one.exponents - other.exponents)[..., 0]
         errors = np.hypot(one.errors, other.errors)[..., 0] + 10 / one.steps
@@ -312,19 +317,23 @@ def diagram(values: int, transient: int, steps: int) -> None:
             given = {"steps": steps, "transient": transient, "k": k, "section": (1, 1e-3), "limits": (-1.0, 1.0)}
             what = f"β {low:g}–{high:g}, {values} × {transient + steps} steps, {what}"
             work = values * (transient + steps)
-            compared(each_engine(what, work, lambda: orbit_diagram(model, start, "beta", betas, **given)))  # noqa: B023
+            each_engine(what, work, start, lambda start: orbit_diagram(model, start, "beta", betas, **given))  # noqa: B023
 
 
 def kernels(lanes: int, steps: int) -> None:
     """The first steps of the kernel against those of a CPU, and its steps per second with the mean field and others."""
     model = MeanField(Features.paper(), beta=3.0, gamma=220.0, epsilon=0.02)
     window, betas = model.window(), {"beta": np.linspace(0.0, 3.0, 1024)}
-    ends = [survey(model, [window], Plan(50, 0), betas, devices=jax.devices(name)[:1]) for name in (None, "cpu")]
-    difference = max(abs(one.A - other.A).max() for one, other in zip(*(end["finals"] for end in ends), strict=True))
-    print(
-        f"largest difference of 1024 windows after 50 steps, {ends[0]['engine'][0]} and CPU: {difference:.1e}",
-        flush=True,
-    )
+    moved = Window(np.nextafter(window.A, np.inf), window.positions)
+    runs = {"kernel": (window, None), "CPU": (window, "cpu"), "CPU, start moved by a rounding": (moved, "cpu")}
+    ends = {
+        name: survey(model, [one], Plan(50, 0), betas, devices=jax.devices(platform)[:1])["finals"].coordinates
+        for name, (one, platform) in runs.items()
+    }
+    for name in ("kernel", "CPU, start moved by a rounding"):
+        apart = abs(ends[name] - ends["CPU"]).max(axis=1)
+        print(f"1024 windows after 50 steps, {name} against CPU: {(apart <= 1e-9).mean():.1%} within 1e-9,", end=" ")
+        print(f"largest difference {apart.max():.1e}", flush=True)
     maps: dict[str, tuple[Any, Any, str, tuple[float, float]]] = {
         "mean field": (model, window, "beta", (0.0, 3.0)),
         "logistic map": (DiscreteMap(lambda x, r: r * x * (1 - x), {"r": 4.0}), [0.3], "r", (3.0, 4.0)),
@@ -334,12 +343,12 @@ def kernels(lanes: int, steps: int) -> None:
     for name, (one, state, parameter, (low, high)) in maps.items():
         points = {parameter: np.linspace(low, high, lanes)}
         for what, plan in (
-            ("steps", Plan(steps, 0)),
-            ("all exponents", Plan(0, steps // 10, exponents_of(one.dimension))),
+            ("steps", Plan(10 * steps, 0)),
+            ("all exponents", Plan(0, steps, exponents_of(one.dimension))),
         ):
             spent = seconds(lambda: survey(one, [state], plan, points))  # noqa: B023
             work = lanes * (plan.transient + plan.steps)
-            print(f"{name}, {lanes} lanes, {what}: {work / spent:.3g} steps/s", flush=True)
+            print(f"{name}, {lanes} × {work // lanes}, {what}: {work / spent:.3g} steps/s", flush=True)
     if numba is not None:
         loop, betas = compiled_loop(), np.linspace(0.0, 3.0, 4001)
         for what, count, light in (("without exponents", 0, 2000), ("all 12 exponents", 12, 200)):
@@ -375,7 +384,20 @@ def phases(side: int, transient: int, steps: int) -> None:
     grid = {"beta": np.linspace(0.5, 3.0, side), "gamma": np.linspace(20.0, 420.0, side)}
     what = f"phase diagram, {side} × {side} points, {transient + steps} steps, 2 exponents"
     work = side**2 * (transient + steps)
-    compared(each_engine(what, work, lambda: phase_diagram(model, start, grid, steps=steps, transient=transient)))
+    each_engine(what, work, start, lambda start: phase_diagram(model, start, grid, steps=steps, transient=transient))
+
+
+def million_starts() -> None:
+    """The basins of the three cycles at β = 1.27, from a plane of windows of four equal tokens."""
+    model = MeanField(Features.paper(), beta=1.27, gamma=220.0, epsilon=0.02)
+    values = np.linspace(-1, 1, 1000)
+    starts = np.zeros((1000, 1000, 4, 3))
+    starts[..., 0], starts[..., 1] = values[:, None, None], values[None, :, None]
+    for _ in range(2):
+        began = time.perf_counter()
+        found = basins(model, starts, transient=20_000)
+        spent = time.perf_counter() - began
+    print(f"basins of 1000 × 1000 starts, {found.dataset.engine}: {spent:.1f} s; {found}", flush=True)
 
 
 def main() -> None:
@@ -394,6 +416,7 @@ def main() -> None:
         whole_spectrum(options.values, 60)
         if "kernel" in engines():
             kernels(65_536, options.steps)
+            million_starts()
         return
     agreement()
     rates(options.lanes, options.scale)

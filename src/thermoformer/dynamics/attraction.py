@@ -121,7 +121,7 @@ def basins(
     if grid is not None and (not isinstance(grid, Mapping) or not grid):
         raise fail("grid", repr(grid), "values by name of parameter, as in {'beta': [...], 'gamma': [...]}")
     axes = axes_of(grid or {})
-    model, states, where = _starts(model, starts, {name: float(values[0]) for name, values in axes.items()})
+    model, first, points, where = _starts(model, starts, {name: float(values[0]) for name, values in axes.items()})
     check_axes(model, axes, "grid")
     if taken := where.keys() & {*axes, "attractor", "observable"}:
         raise fail("starts", f"an axis {min(taken)!r}", "axes with other names than those of the grid and the result")
@@ -132,9 +132,9 @@ def basins(
     sizes = [len(values) for values in axes.values()]
     cells = math.prod(sizes)
     mesh = np.meshgrid(*axes.values(), indexing="ij")
-    parameters = {name: np.tile(values.ravel(), len(states)) for name, values in zip(axes, mesh, strict=True)}
-    chosen = [state for state in states for _ in range(cells)] if len(states) > 1 else states
-    found = survey(model, chosen, plan, parameters, batch=batch, devices=devices, progress=progress)
+    parameters = {name: np.tile(values.ravel(), len(points)) for name, values in zip(axes, mesh, strict=True)}
+    given = {"coordinates": np.repeat(points, cells, axis=0), "batch": batch, "devices": devices, "progress": progress}
+    found = survey(model, [first], plan, parameters, **given)
     found["code"] = np.where(found["finite"], classify(found, plan.steps)[0], NO_REGIME)
     groups, labels = _matched(model, found, plan, parameters, cells)
     kinds, labels = _joined(groups, labels, np.arange(cells).reshape(sizes))
@@ -144,8 +144,10 @@ def basins(
     return Basins(dataset, tuple(found["finals"][first] for first in firsts))
 
 
-def _starts(model: Any, starts: Any, parameters: Mapping[str, float]) -> tuple[Map, list[Any], dict[str, np.ndarray]]:
-    """The map, its settled starts [point], and the values of the axes that they are on, by name."""
+def _starts(
+    model: Any, starts: Any, parameters: Mapping[str, float]
+) -> tuple[Map, Any, np.ndarray, dict[str, np.ndarray]]:
+    """The map, its first start, the coordinates of all [point, coordinate], and the values of their axes by name."""
     if isinstance(starts, Mapping):
         given = {str(name): real_array(f"starts[{name!r}]", values) for name, values in starts.items()}
         model = as_map(model, np.zeros(max(len(given), 1)), parameters)
@@ -157,12 +159,15 @@ def _starts(model: Any, starts: Any, parameters: Mapping[str, float]) -> tuple[M
                 raise fail(f"starts[{name!r}]", got, "a number, or values along one axis")
         mesh = np.meshgrid(*(given[name] for name in names), indexing="ij")
         where = {name: given[name] for name in names if given[name].ndim}
-        return model, list(np.stack([values.ravel() for values in mesh], axis=1)), where
+        rows = np.stack([values.ravel() for values in mesh], axis=1)
+        return model, rows[0], rows, where
     several = [starts] if isinstance(starts, Window) else starts
     if isinstance(several, Sequence) and len(several) and all(isinstance(one, Window) for one in several):
         model = as_map(model, several[0])
         where = {"start": np.arange(len(several))} if several is starts else {}
-        return model, [model.settled(one)[0] for one in several], where
+        windows = [model.settled(one)[0] for one in several]
+        model.in_lanes(windows)  # refuses different positions
+        return model, windows[0], np.stack([model.coordinates(window) for window in windows]), where
     array = real_array("starts", starts)
     model = as_map(model, array.reshape(-1, *array.shape[-1:] if array.ndim > 1 else (1,))[0], parameters)
     of_vectors = (model.dimension,) if model.dimension > 1 else ()
@@ -176,7 +181,9 @@ def _starts(model: Any, starts: Any, parameters: Mapping[str, float]) -> tuple[M
     if isinstance(starts, xr.DataArray):
         where |= {name: starts[name].values for name in where if name in starts.coords}
     rows = array.reshape(-1, *(shape or (1,)))
-    return model, [model.window(row) for row in rows] if isinstance(model, MeanField) else list(rows), where
+    if isinstance(model, MeanField):  # the oldest token is the first coordinate, and the last of a window
+        return model, model.window(rows[0]), rows[:, ::-1].reshape(len(rows), -1), where
+    return model, rows[0], rows, where
 
 
 @dataclass(eq=False)
@@ -222,7 +229,7 @@ def _matched(
 ) -> tuple[list[_Group], np.ndarray]:
     """The attractors of all cells, and their numbers [point]; points of one cell are `cells` apart."""
     codes, finals, points = found["code"], found["finals"], len(found["code"])
-    ends = np.stack([model.coordinates(state) for state in finals])
+    ends = finals.coordinates
     labels = np.where(found["finite"], UNDECIDED, UNBOUNDED)
     # Cycles lead, then what is known not to return. What has no regime may join, but does not lead.
     rank = np.where(np.isin(codes, (FIXED, PERIODIC)), 0, np.where(codes == NO_REGIME, 2, 1))
@@ -238,7 +245,7 @@ def _matched(
         for some in np.split(leaders, range(AT_ONCE, len(leaders), AT_ONCE)) if len(leaders) else ():
             lanes = np.resize(some, min(AT_ONCE, cells))  # one program for any number of leaders
             given = {name: values[lanes] for name, values in parameters.items()}
-            orbits = _orbits(model, [finals[lane] for lane in lanes], given, found["period"][lanes] * (rank[lanes] < 1))
+            orbits = _orbits(model, finals[some[0]], ends[lanes], given, found["period"][lanes] * (rank[lanes] < 1))
             for leader, orbit in zip(some, orbits, strict=False):
                 if not np.isfinite(orbit).all():
                     labels[leader] = UNBOUNDED
@@ -279,9 +286,15 @@ def _group_of(groups: list[_Group], known: list[int], cell: int, orbit: np.ndarr
     return known[-1]
 
 
-def _orbits(model: Map, states: list[Any], parameters: Mapping[str, np.ndarray], periods: np.ndarray) -> list[Any]:
-    """Points [point, coordinate] of orbits, all at the same positions: a period of them, or a cloud where it is 0."""
-    lanes, state = model.in_lanes(states, parameters)
+def _orbits(
+    model: Map, state: Any, coordinates: np.ndarray, parameters: Mapping[str, np.ndarray], periods: np.ndarray
+) -> list[Any]:
+    """Points [point, coordinate] of orbits, all at the positions of a state: a period of them, a cloud where it is 0.
+
+    The orbits start from coordinates [orbit, coordinate].
+    """
+    lanes, _ = model.in_lanes([state], parameters, count=len(coordinates))
+    state = lanes.at(np.ascontiguousarray(coordinates.T))
     counts = np.where(periods > 0, periods // np.gcd(periods, lanes.phases), CLOUD)
     _, (rows,) = kept_rows(_round, lanes, state, int(counts.max()))
     return [rows[:count, :, lane] for lane, count in enumerate(counts)]

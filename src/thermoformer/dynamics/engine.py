@@ -28,7 +28,7 @@ from jaxtyping import Array
 from .. import _validation as check
 from .._validation import fail, numbers, numpy_for, traced
 from .kernel import Kernel, mode_on
-from .maps import Lanes, Map, as_one_program
+from .maps import Lanes, Map
 from .scalars import UnsupportedError
 from .tangents import UNROLLED, Exponents, orthonormalise
 
@@ -288,18 +288,21 @@ def survey(
     plan: Plan,
     parameters: Mapping[str, np.ndarray] | None = None,
     *,
+    coordinates: np.ndarray | None = None,
     batch: int | None = None,
     devices: Sequence[Any] | None = None,
     progress: Report | None = None,
 ) -> dict[str, Any]:
     """Runs a plan at every point, with one settled state per point or one for all, and parameters [point] by name.
 
-    The result has the numbers of the recorders, exponents and returns by name, [point, ...]; `finite`, whether the
-    orbit stayed within bounds, [point]; `engine`, "kernel" or "steps", [point]; and `finals`, with the state after the
-    last counted step of every point.
+    With `coordinates` [point, coordinate] points start there, at the positions of the one state. The result has the
+    numbers of the recorders, exponents and returns by name, [point, ...]; `finite`, whether the orbit stayed within
+    bounds, [point]; `engine`, "kernel" or "steps", [point]; and `finals`, with the state after the last counted step of
+    every point.
     """
     parameters = parameters or {}
-    points = max([len(states), *(len(values) for values in parameters.values())])
+    given = [states, *parameters.values(), *([] if coordinates is None else [coordinates])]
+    points = max(map(len, given))
     expected = "one or more devices, as in jax.local_devices()"
     devices = jax.local_devices()[:1] if devices is None else devices
     if not isinstance(devices, Sequence) or not devices or not all(isinstance(one, jax.Device) for one in devices):
@@ -317,11 +320,13 @@ def survey(
     def one_batch(start: int) -> dict[str, Any]:
         # The last batch is filled up with copies of its last point.
         index = np.minimum(np.arange(start, start + size), points - 1)
-        chosen = [states[number] for number in index] if len(states) > 1 else list(states) * size
+        chosen = [states[number] for number in index] if len(states) > 1 else states
         values = {name: np.broadcast_to(array, (points,))[index] for name, array in parameters.items()}
-        found = _run_batch(model, chosen, values, plan, list(devices), clock)
-        some = {name: value[: points - start] for name, value in found.items() if name != "finals"}
-        return some | {"finals": _Finals([lambda: found["finals"]()[: points - start]])}
+        where = None if coordinates is None else coordinates[index]
+        found = _run_batch(model, chosen, size, values, where, plan, list(devices), clock)
+        lanes, state = found.pop("end")
+        count = min(size, points - start)
+        return {name: value[:count] for name, value in found.items()} | {"finals": Finals([(lanes, state, count)])}
 
     if workers == 1:
         return joined([one_batch(start) for start in starts])
@@ -342,25 +347,47 @@ def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if len(parts) == 1:
         return parts[0]
     rows = {name: [part[name] for part in parts] for name in parts[0]}
-    finals = _Finals([make for some in rows.pop("finals") for make in some.makers])
+    finals = Finals([part for some in rows.pop("finals") for part in some.parts])
     return {name: np.concatenate(row) for name, row in rows.items()} | {"finals": finals}
 
 
-class _Finals(Sequence[Any]):
-    """States of batches, [point], each made by a function when one is asked for: diagrams ask for none."""
+class Finals(Sequence[Any]):
+    """The last states [point] of batches, made when they are asked for: diagrams ask for none.
 
-    def __init__(self, makers: Sequence[Callable[[], list[Any]]]) -> None:
-        self.makers = makers
+    Arguments:
+        parts: lanes, their state, and how many of them are points.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Lanes, Any, int]]) -> None:
+        self.parts = parts
 
     @cached_property
     def states(self) -> list[Any]:
-        return [state for make in self.makers for state in make()]
+        """All of them."""
+        return [state for lanes, state, count in self.parts for state in lanes.states(state)[:count]]
+
+    @property
+    def coordinates(self) -> np.ndarray:
+        """Where they are, [point, coordinate]."""
+        return np.concatenate([np.asarray(_coordinates(*part).T)[:count] for *part, count in self.parts])
 
     def __len__(self) -> int:
-        return len(self.states)
+        return sum(count for *_, count in self.parts)
 
     def __getitem__(self, number: Any) -> Any:
-        return self.states[number]
+        if "states" in vars(self) or len(self) <= LANE_MULTIPLE:
+            return self.states[number]
+        for lanes, state, count in self.parts:  # one alone, of a million
+            if 0 <= number < count:
+                one = jax.tree.map(lambda part: part[..., number : number + 1] if np.ndim(part) else part, state)  # noqa: B023
+                return lanes.states(one)[0]
+            number -= count
+        raise IndexError(number)
+
+
+@eqx.filter_jit
+def _coordinates(lanes: Lanes, state: Any) -> Array:
+    return lanes.coordinates(state)
 
 
 def one_orbit(model: Map, state: Any, plan: Plan, progress: Report | None = None) -> dict[str, Any]:
@@ -413,7 +440,14 @@ class _Clock:
 
 
 def _run_batch(
-    model: Map, states: list[Any], parameters: Mapping[str, Any], plan: Plan, devices: list[Any], clock: _Clock
+    model: Map,
+    states: Sequence[Any],
+    count: int,
+    parameters: Mapping[str, Any],
+    coordinates: np.ndarray | None,
+    plan: Plan,
+    devices: list[Any],
+    clock: _Clock,
 ) -> dict[str, Any]:
     """Steps the lanes of one batch and hands their states to the recorders."""
     exponents, recorders = plan.exponents, plan.recorders if plan.steps else ()
@@ -426,7 +460,9 @@ def _run_batch(
         return jax.device_put(array, NamedSharding(mesh, PartitionSpec(*axes))) if len(devices) > 1 else array
 
     with jax.default_device(devices[0]):
-        lanes, state, kernel = _in_kernel(model, states, *model.in_lanes(states, parameters, place), plan, devices)
+        lanes, state = model.in_lanes(states, parameters, place, count)
+        state = state if coordinates is None else jax.tree.map(place, lanes.at(np.ascontiguousarray(coordinates.T)))
+        lanes, state, kernel = _in_kernel(model, states[0], lanes, state, count, plan, devices)
         walk_on = partial(walk, lanes, listen=clock.listen, kernel=kernel)
         alignment = min(int(ALIGNMENT_SHARE * plan.steps), LONGEST_ALIGNMENT) // every if exponents else 0
         aligns_before = alignment * every <= plan.transient
@@ -445,15 +481,18 @@ def _run_batch(
             state, sums, columns, growth = walk_on(state, some, recorders, sums, columns, every)
             blocks.append(growth)
         values = {} if plan.returns is None else plan.returns.find(lanes, state, walk_on)
-        sums, early, blocks, state = numbers((sums, early, blocks, state))
+        # NumPy needs no compilation. From a GPU the results leave sooner than what they are computed from.
+        as_they_are, ends = devices[0].platform == "cpu" and not traced(state), (sums, early, blocks, state)
+        sums, early, blocks, state = numbers(ends) if as_they_are else ends
         steps, first = sum(turns) * every, sum(turns[: plan.blocks // 2]) * every
-        values |= _results(recorders, exponents, sums, early, blocks, state, steps, first)
-        used = np.full(len(states), "steps" if kernel is None else "kernel")
-        return values | {"finals": partial(lanes.states, state), "engine": used}
+        result = _results if as_they_are else _compiled_results
+        values |= numbers(result(recorders, exponents, sums, early, blocks, state, steps, first))
+        used = np.full(count, "steps" if kernel is None else "kernel")
+        return values | {"end": (lanes, numbers(state)), "engine": used}
 
 
 def _in_kernel(
-    model: Map, states: list[Any], lanes: Lanes, state: Any, plan: Plan, devices: list[Any]
+    model: Map, first: Any, lanes: Lanes, state: Any, count: int, plan: Plan, devices: list[Any]
 ) -> tuple[Lanes, Any, Kernel | None]:
     """The kernel that takes the steps, with lanes and state in its form; none where they are taken one by one."""
     mode = "off" if len(devices) > 1 or traced(lanes, state) else mode_on(devices[0])
@@ -463,7 +502,7 @@ def _in_kernel(
     every = 1 if exponents is None else exponents.every
     try:
         ahead, begun = lanes.for_kernel(state)
-        kernel = Kernel.of(model, states[0], ahead, len(states), mode)
+        kernel = Kernel.of(model, first, ahead, count, mode)
         *sums, columns = _begin(ahead, begun, (*recorders, exponents))
         *_, growth = walk(ahead, begun, 1, recorders, sums, columns, every, kernel=kernel)
         if growth is not None and not np.isfinite(growth[1]).all():
@@ -474,7 +513,6 @@ def _in_kernel(
     return ahead, begun, kernel
 
 
-@as_one_program
 def _results(recorders: Any, exponents: Any, sums: Any, early: Any, blocks: Any, state: Any, steps: int, first: int):
     """Numbers by name, [lane, ...], from the sums over all steps and over the first ones, and from the last state."""
     values = {"finite": finite_lanes(state)}
@@ -483,6 +521,9 @@ def _results(recorders: Any, exponents: Any, sums: Any, early: Any, blocks: Any,
     for name in {"lowest", "highest"} & values.keys():
         values["finite"] = values["finite"] & numpy_for(values[name]).isfinite(values[name]).all(1)
     return values if exponents is None else values | exponents.result(blocks, steps, values["finite"])
+
+
+_compiled_results = eqx.filter_jit(_results)
 
 
 def _shares(total: int, parts: int) -> list[int]:

@@ -2,8 +2,8 @@
 
 A map is traced for one lane, and written out number by number (`Scalars`). A thread has one lane, and with exponents
 one tangent vector of it. The kernel computes what `engine.run` computes, for any map and recorders that can be written
-out. It is made with Pallas and Triton for CUDA, if the environment variable `THERMOFORMER_KERNEL` is `on`. Everything
-else runs step by step. It is off by default until its numbers have been compared with those of single steps on a GPU.
+out. It is made with Pallas and Triton for CUDA, unless the environment variable `THERMOFORMER_KERNEL` is `off`.
+Everything else runs step by step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STEPS_AT_ONCE = 2**15
 
 def mode_on(device: Any) -> str:
     """How a device runs kernels: "compiled", "interpreted" by JAX, which tests ask for, or "off"."""
-    wish = os.environ.get("THERMOFORMER_KERNEL", "off")
+    wish = os.environ.get("THERMOFORMER_KERNEL", "on")
     if wish == "on":
         is_cuda = device.platform == "gpu" and "cuda" in device.client.platform_version.lower()
         return "compiled" if is_cuda else "off"

@@ -177,8 +177,8 @@ class Map(abc.ABC):
         """The coordinates [coordinate] of a state, as those of lanes."""
         return np.asarray(state)
 
-    def start(self, lanes: Lanes, states: Sequence[Any]) -> Any:
-        """The states of several lanes as one."""
+    def start(self, lanes: Lanes, states: Sequence[Any], count: int) -> Any:
+        """The states of several lanes, or one for that many, as one."""
 
         def checked(state: Any) -> Any:
             vector = numpy_for(state).atleast_1d(real_array("state", state))
@@ -187,23 +187,26 @@ class Map(abc.ABC):
                 raise fail("state", f"shape {vector.shape}", expected)
             return vector
 
-        if all(type(state) is np.ndarray and state.shape == (self.dimension,) for state in states):
-            return jnp.asarray(real_array("state", np.stack(states)).T, float)  # checked at once, for a million starts
-        return jnp.asarray(side_by_side(states, checked), float)
+        return jnp.asarray(side_by_side(states, checked, count), float)
 
     def in_lanes(
-        self, states: Sequence[Any], parameters: Mapping[str, Any] | None = None, place: Any = lambda array: array
+        self,
+        states: Sequence[Any],
+        parameters: Mapping[str, Any] | None = None,
+        place: Any = lambda array: array,
+        count: int | None = None,
     ) -> tuple[Lanes, Any]:
-        """Copies side by side, one for each state, with parameters [lane] by name, and their states as one.
+        """Copies side by side, with parameters [lane] by name, and their states as one.
 
-        `place` puts an array with a lane axis on devices.
+        There is a copy for each state, or `count` copies for one state. `place` puts an array with a lane axis on
+        devices.
         """
-        values = {}
+        count, values = len(states) if count is None else count, {}
         for name, value in {**self.parameters, **(parameters or {})}.items():
             # Without a type, `asarray` would compile a program for every shape.
-            values[name] = place(jnp.asarray(numpy_for(value).broadcast_to(value, (len(states),)), jnp.float64))
+            values[name] = place(jnp.asarray(numpy_for(value).broadcast_to(value, (count,)), jnp.float64))
         lanes = self.lanes(values, states[0])
-        return lanes, jax.tree.map(place, self.start(lanes, states))
+        return lanes, jax.tree.map(place, self.start(lanes, states, count))
 
 
 @pytree("step", "names")
@@ -302,13 +305,15 @@ def check_names(argument: str, given: Mapping[str, Any], known: Mapping[str, Any
             raise fail(argument, repr(name), "one of " + (", ".join(map(repr, known)) or "none: it has no parameters"))
 
 
-def side_by_side(states: Sequence[Any], array: Callable[[Any], Any]) -> Any:
-    """The array of every state, along a last axis; made once for a state that is given many times."""
+def side_by_side(states: Sequence[Any], array: Callable[[Any], Any], count: int) -> Any:
+    """The array of every state, or `count` times that of one, along a last axis; made once for each state."""
     distinct = {id(state): state for state in states}
     arrays = [array(state) for state in distinct.values()]
     together = numpy_for(arrays).stack(arrays, axis=-1)
-    places = {key: place for place, key in enumerate(distinct)}
-    return together if len(distinct) == len(states) else together[..., [places[id(state)] for state in states]]
+    if len(distinct) < len(states):
+        places = {key: place for place, key in enumerate(distinct)}
+        together = together[..., [places[id(state)] for state in states]]
+    return numpy_for(together).broadcast_to(together, (*together.shape[:-1], count))
 
 
 def sum_of_products(jacobian: Array, columns: Array) -> Array:

@@ -231,13 +231,13 @@ class MeanField(Map):
         """The A of the tokens, oldest first."""
         return state.A[::-1].ravel()
 
-    def start(self, lanes: Any, states: Sequence[Window]) -> _WindowState:
+    def start(self, lanes: Any, states: Sequence[Window], count: int) -> _WindowState:
         """Full windows side by side; all at the same positions."""
         positions = numbers(lanes.positions)[::-1]
         given = {id(state): state.positions for state in states}.values()
         if not traced(positions, list(given)) and not all(np.array_equal(one, positions) for one in given):
             raise fail("state", "windows at different positions", "equal positions in all windows of one call")
-        return lanes.start(jnp.asarray(side_by_side(states, lambda state: state.A[::-1]), float))
+        return lanes.start(jnp.asarray(side_by_side(states, lambda state: state.A[::-1], count), float))
 
     def _positional_parts(self, positions: Any) -> dict[str, Any]:
         """Positional parts of the overlaps v, q, k without ε, [position, head, feature]."""

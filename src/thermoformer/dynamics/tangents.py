@@ -46,7 +46,9 @@ class Exponents(eqx.Module):
         return lanes.columns(state, self.frame)
 
     def result(self, blocks: Sequence[tuple[Any, Any]], steps: int, finite: np.ndarray) -> dict[str, np.ndarray]:
-        """`exponents`, standard `errors`, shares `lost` to rounding [lane, exponent]; `blocks` [lane, block, exponent].
+        """`exponents`, standard `errors`, shares `lost` to rounding [lane, exponent].
+
+        A single lane also has `blocks` [lane, block, exponent]: of many they would be most of what leaves a GPU.
 
         They come from the growth of each block of steps, as `engine.walk` gives it. The largest exponent is first; they
         are −inf from the first lost one on, and nan for orbits that are not `finite` [lane].
@@ -61,7 +63,8 @@ class Exponents(eqx.Module):
         errors = bounded.std(axis=1, ddof=1) / np.sqrt(count) if count > 1 else xp.full_like(exponents, np.nan)
         is_lost = _lost_from_first(lost) & finite[:, None]
         exponents, errors = xp.where(is_lost, -np.inf, exponents), xp.where(is_lost, np.nan, errors)
-        return {"blocks": means, "lost": lost, "exponents": exponents, "errors": errors}
+        found = {"lost": lost, "exponents": exponents, "errors": errors}
+        return found | {"blocks": means} if len(means) == 1 else found
 
 
 def exponents_of(dimension: int, k: Any = None, every: Any = None, *, quick: bool = False) -> Exponents:
