@@ -29,6 +29,9 @@ WARP = 32
 # Moves a number from the thread that an index names, in two halves of 32 bits each.
 EXCHANGE = """{ .reg .b32 low, high; mov.b64 {low, high}, $1; shfl.sync.idx.b32 low, low, $2, 31, -1;
 shfl.sync.idx.b32 high, high, $2, 31, -1; mov.b64 $0, {low, high}; }"""
+# Rows of a table that are read or written at once, a power of two: Triton's time to compile grows as the number of
+# memory accesses times the square of the number of operations.
+ROWS = 32
 # Steps of one launch without tangent vectors: a few tenths of a second with as many lanes as a batch has.
 STEPS_AT_ONCE = 2**15
 
@@ -120,15 +123,16 @@ def _launch(kernel: Kernel, every: int, varying: Any, recorders: Any, carry: Any
     # Lanes are filled up with copies of the last one, vectors with zeros. The last bin is for what is not counted.
     # Counts are floats in the kernel, because some versions of Pallas take every atomic sum for one of floats.
     extra = -lanes % body.tile[1]
-    tables = [_table([*fixed, *kept], lanes)]
+    tables, stored = [_table([*fixed, *kept], lanes)], sum(body.sizes[body.fixed + leaf] for leaf in body.stored)
+    tables = [jnp.pad(tables[0], ((0, -len(tables[0]) % ROWS), (0, 0)))]
+    out = [jax.ShapeDtypeStruct((stored + -stored % ROWS, lanes + extra), jnp.float64)]
     if columns is not None:
-        filled = jnp.pad(columns.reshape(len(columns), -1), ((0, body.tile[0] - len(columns)), (0, 0)))
+        rows = columns.reshape(len(columns), -1, lanes)
+        filled = jnp.pad(rows, ((0, body.tile[0] - len(rows)), (0, body.width - rows.shape[1]), (0, 0)))
         tables.append(filled.reshape(-1, lanes))
-    tables = [jnp.pad(table, ((0, -len(table) % body.tile[0]), (0, extra)), mode="edge") for table in tables]
+        out.append(jax.ShapeDtypeStruct((len(tables[1]), lanes + extra), jnp.float64))
+    tables = [jnp.pad(table, ((0, 0), (0, extra)), mode="edge") for table in tables]
     counts = [jnp.pad(array.astype(jnp.float64), ((0, 1), (0, extra))) for array in counts]
-    rows = [-(-sum(body.sizes[body.fixed + leaf] for leaf in body.stored) // body.tile[0]) * body.tile[0]]
-    rows += [len(tables[1]), 2 * body.tile[0]] if body.vectors else []
-    out = [jax.ShapeDtypeStruct((number, lanes + extra), jnp.float64) for number in rows]
     found = pl.pallas_call(
         body,
         grid=((lanes + extra) // body.tile[1],),
@@ -148,16 +152,17 @@ def _launch(kernel: Kernel, every: int, varying: Any, recorders: Any, carry: Any
     sums = tuple(next(counts) if recorder.bins else part for recorder, part in zip(recorders, small, strict=True))
     if columns is None:
         return state, sums, None, None
-    new = found[2].reshape(2, -1, lanes)[:, : len(columns)]
-    columns = found[1].reshape(body.tile[0], -1, lanes)[: len(columns)].reshape(columns.shape)
-    return state, sums, columns, (growth[0] + new[0], growth[1] + new[1])
+    new = found[1].reshape(body.tile[0], body.width, lanes)[: len(columns)]
+    growth = growth[0] + new[:, body.dimension], growth[1] + new[:, body.dimension + 1]
+    return state, sums, new[:, : body.dimension].reshape(columns.shape), growth
 
 
 class _Body:
     """What every block of threads does: thread v · B + b of a tile [vector, lane] of R · B has vector v of lane b.
 
-    Tables have a row for each number of a lane. The numbers that are the same for all vectors of a lane are computed by
-    all of their threads.
+    Tables have a row for each number of a lane, or `width` rows for each of its vectors: the coordinates of the vector
+    and two numbers of its growth. The numbers that are the same for all vectors of a lane are computed by all of their
+    threads.
     """
 
     def __init__(self, kernel: Kernel, every: int, varying: Any, recorders: Any, state: Any, sums: Any, columns: Any):
@@ -177,6 +182,7 @@ class _Body:
         self.shapes, self.types = [leaf.shape for leaf in leaves], [leaf.dtype for leaf in leaves]
         self.sizes = [int(np.prod(shape)) for shape in self.shapes]
         self.dimension = self.sizes.pop() if column else 0
+        self.width = self.dimension + 2 + -(self.dimension + 2) % ROWS
         # Only leaves that change and do not follow from others are stored.
         state, structure = jax.tree.flatten(state)
         numbers = jax.tree.unflatten(structure, range(len(state)))
@@ -188,8 +194,8 @@ class _Body:
     def __call__(self, turns: Any, *refs: Any) -> None:
         from jax.experimental import pallas as pl
 
-        tables, changed = (2, 3) if self.vectors else (1, 1)
-        counted = (len(refs) - tables - changed) // 2
+        tables = 2 if self.vectors else 1
+        counted = len(refs) // 2 - tables
         given, made, counts = refs[:tables], refs[tables + counted : len(refs) - counted], refs[len(refs) - counted :]
         vector, lane = (lax.broadcasted_iota(jnp.int32, self.tile, axis) for axis in (0, 1))
         thread, of_row = vector * self.tile[1] + lane, functools.partial(self.of_row, vector, lane)
@@ -198,13 +204,10 @@ class _Body:
         growth = [jnp.where(in_order, 0.0, jnp.nan)] * 2
         lane = pl.program_id(0) * self.tile[1] + lane
         types = (each for each, size in zip(self.types, self.sizes, strict=False) for _ in range(size))
-        # The threads of a lane share the rows of its tables: Triton compiles memory accesses slowly, exchanges quickly.
-        shares = [given[0][row + vector, lane] for row in range(0, given[0].shape[0], self.tile[0])]
-        loaded = (of_row(row % self.tile[0], shares[row // self.tile[0]]) for row in range(sum(self.sizes)))
+        loaded = _read(given[0], 0, lane, sum(self.sizes))
         numbers = [_from_float(number, each) for number, each in zip(loaded, types, strict=True)]
-        fixed = sum(self.sizes[: self.fixed])
-        rows = [vector * self.dimension + entry for entry in range(self.dimension)]
-        column = [given[1][row, lane] for row in rows]
+        fixed, own = sum(self.sizes[: self.fixed]), vector * self.width
+        column = _read(given[1], own, lane, self.dimension) if self.vectors else []
 
         def one(_: Any, carry: Any) -> Any:
             changing, column = carry
@@ -227,15 +230,9 @@ class _Body:
         (changing, column), growth = lax.fori_loop(np.int32(0), turns[0], turn, ((numbers[fixed:], column), growth))
         ends = np.cumsum([0, *self.sizes[self.fixed :]])
         stored = [_to_float(number) for leaf in self.stored for number in changing[ends[leaf] : ends[leaf + 1]]]
-        for row in range(0, len(stored), self.tile[0]):
-            share = stored[row]
-            for other, number in enumerate(stored[row : row + self.tile[0]]):
-                share = jnp.where(vector == other, number, share)
-            made[0][row + vector, lane] = share
-        for row, number in zip(rows, column, strict=True):
-            made[1][row, lane] = number
-        for half, number in enumerate(growth if self.vectors else []):
-            made[2][half * self.tile[0] + vector, lane] = number
+        _write(made[0], 0, lane, stored)
+        if self.vectors:
+            _write(made[1], own, lane, [*column, *growth])
 
     def arrays(self, numbers: Iterable[Any]) -> list[np.ndarray]:
         """Numbers in the shapes of the leaves."""
@@ -284,6 +281,38 @@ def _orthonormal(column: list[Any], vector: Any, count: int, of_row: Callable[..
 
     column, length = lax.fori_loop(np.int32(0), np.int32(count), without, (column, jnp.zeros_like(before)))
     return column, jnp.log(jnp.where(length > 0, length, 1.0)), jnp.where(length <= LOST * before, 1.0, 0.0)
+
+
+def _read(table: Any, first: Any, lane: Any, count: int) -> list[Any]:
+    """The numbers of each thread, in rows of a table from its first one on."""
+    numbers: list[Any] = []
+    for row in range(0, count, ROWS):
+        some = table[_places(first + row, lane)]
+        numbers += [part.reshape(lane.shape) for part in lax.split(some, (1,) * ROWS, 0)]
+    return numbers[:count]
+
+
+def _write(table: Any, first: Any, lane: Any, numbers: Sequence[Any]) -> None:
+    """The inverse of `_read`; what is left of the last rows is copies of the last number."""
+
+    def together(numbers: Sequence[Any]) -> Any:
+        if len(numbers) == 1:
+            return numbers[0][..., None]
+        halves = [together(numbers[half::2])[..., None] for half in (0, 1)]
+        return jnp.concatenate(halves, -1).reshape(*lane.shape, len(numbers))
+
+    for row in range(0, len(numbers), ROWS):
+        some = [*numbers[row : row + ROWS]]
+        some += some[-1:] * (ROWS - len(some))
+        table[_places(first + row, lane)] = jnp.moveaxis(together(some), -1, 0)
+
+
+def _places(first: Any, lane: Any) -> tuple[Any, Any]:
+    """Rows from a first one on and lanes, [row, *thread] each."""
+    shape = (ROWS, *lane.shape)
+    return jnp.broadcast_to(first, lane.shape)[None] + lax.broadcasted_iota(jnp.int32, shape, 0), jnp.broadcast_to(
+        lane[None], shape
+    )
 
 
 def _length(column: Iterable[Any]) -> Any:
