@@ -29,9 +29,9 @@ WARP = 32
 # Moves a number from the thread that an index names, in two halves of 32 bits each.
 EXCHANGE = """{ .reg .b32 low, high; mov.b64 {low, high}, $1; shfl.sync.idx.b32 low, low, $2, 31, -1;
 shfl.sync.idx.b32 high, high, $2, 31, -1; mov.b64 $0, {low, high}; }"""
-# Rows of a table that are read or written at once, a power of two: Triton's time to compile grows as the number of
-# memory accesses times the square of the number of operations.
-ROWS = 32
+# A table is read in about this many parts: Triton's time to compile grows as the number of memory accesses times the
+# square of that of operations, and with large parts a thread needs more registers.
+PARTS, SMALLEST_PART = 8, 8
 # Steps of one launch without tangent vectors: a few tenths of a second with as many lanes as a batch has.
 STEPS_AT_ONCE = 2**15
 
@@ -124,8 +124,8 @@ def _launch(kernel: Kernel, every: int, varying: Any, recorders: Any, carry: Any
     # Counts are floats in the kernel, because some versions of Pallas take every atomic sum for one of floats.
     extra = -lanes % body.tile[1]
     tables, stored = [_table([*fixed, *kept], lanes)], sum(body.sizes[body.fixed + leaf] for leaf in body.stored)
-    tables = [jnp.pad(tables[0], ((0, -len(tables[0]) % ROWS), (0, 0)))]
-    out = [jax.ShapeDtypeStruct((stored + -stored % ROWS, lanes + extra), jnp.float64)]
+    tables = [jnp.pad(tables[0], ((0, -len(tables[0]) % body.rows), (0, 0)))]
+    out = [jax.ShapeDtypeStruct((stored + -stored % body.rows, lanes + extra), jnp.float64)]
     if columns is not None:
         rows = columns.reshape(len(columns), -1, lanes)
         filled = jnp.pad(rows, ((0, body.tile[0] - len(rows)), (0, body.width - rows.shape[1]), (0, 0)))
@@ -182,7 +182,9 @@ class _Body:
         self.shapes, self.types = [leaf.shape for leaf in leaves], [leaf.dtype for leaf in leaves]
         self.sizes = [int(np.prod(shape)) for shape in self.shapes]
         self.dimension = self.sizes.pop() if column else 0
-        self.width = self.dimension + 2 + -(self.dimension + 2) % ROWS
+        # Rows of a part, a power of two.
+        self.rows = max(1 << (sum(self.sizes) // PARTS).bit_length(), SMALLEST_PART)
+        self.width = self.dimension + 2 + -(self.dimension + 2) % self.rows
         # Only leaves that change and do not follow from others are stored.
         state, structure = jax.tree.flatten(state)
         numbers = jax.tree.unflatten(structure, range(len(state)))
@@ -204,10 +206,10 @@ class _Body:
         growth = [jnp.where(in_order, 0.0, jnp.nan)] * 2
         lane = pl.program_id(0) * self.tile[1] + lane
         types = (each for each, size in zip(self.types, self.sizes, strict=False) for _ in range(size))
-        loaded = _read(given[0], 0, lane, sum(self.sizes))
+        loaded = self.read(given[0], 0, lane, sum(self.sizes))
         numbers = [_from_float(number, each) for number, each in zip(loaded, types, strict=True)]
         fixed, own = sum(self.sizes[: self.fixed]), vector * self.width
-        column = _read(given[1], own, lane, self.dimension) if self.vectors else []
+        column = self.read(given[1], own, lane, self.dimension) if self.vectors else []
 
         def one(_: Any, carry: Any) -> Any:
             changing, column = carry
@@ -230,14 +232,42 @@ class _Body:
         (changing, column), growth = lax.fori_loop(np.int32(0), turns[0], turn, ((numbers[fixed:], column), growth))
         ends = np.cumsum([0, *self.sizes[self.fixed :]])
         stored = [_to_float(number) for leaf in self.stored for number in changing[ends[leaf] : ends[leaf + 1]]]
-        _write(made[0], 0, lane, stored)
+        self.write(made[0], 0, lane, stored)
         if self.vectors:
-            _write(made[1], own, lane, [*column, *growth])
+            self.write(made[1], own, lane, [*column, *growth])
 
     def arrays(self, numbers: Iterable[Any]) -> list[np.ndarray]:
         """Numbers in the shapes of the leaves."""
         rest = iter(numbers)
         return [array_of(list(itertools.islice(rest, int(np.prod(shape)))), shape) for shape in self.shapes]
+
+    def read(self, table: Any, first: Any, lane: Any, count: int) -> list[Any]:
+        """The numbers of each thread, in rows of a table from its first one on."""
+        numbers: list[Any] = []
+        for row in range(0, count, self.rows):
+            parts = lax.split(table[self.places(first + row, lane)], (1,) * self.rows, 0)
+            numbers += [part.reshape(lane.shape) for part in parts]
+        return numbers[:count]
+
+    def write(self, table: Any, first: Any, lane: Any, numbers: Sequence[Any]) -> None:
+        """The inverse of `read`; what is left of the last part has copies of the last number."""
+
+        def together(numbers: Sequence[Any]) -> Any:
+            if len(numbers) == 1:
+                return numbers[0][..., None]
+            halves = [together(numbers[half::2])[..., None] for half in (0, 1)]
+            return jnp.concatenate(halves, -1).reshape(*lane.shape, len(numbers))
+
+        for row in range(0, len(numbers), self.rows):
+            some = [*numbers[row : row + self.rows]]
+            some += some[-1:] * (self.rows - len(some))
+            table[self.places(first + row, lane)] = jnp.moveaxis(together(some), -1, 0)
+
+    def places(self, first: Any, lane: Any) -> tuple[Any, Any]:
+        """The rows of a part and the lanes, [row, *thread] each."""
+        shape = (self.rows, *lane.shape)
+        rows = jnp.broadcast_to(first, lane.shape)[None] + lax.broadcasted_iota(jnp.int32, shape, 0)
+        return rows, jnp.broadcast_to(lane[None], shape)
 
     def count(self, counts: Any, index: Any, lane: Any) -> None:
         """Adds 1 in the bin of every lane; the last bin is not read."""
@@ -281,38 +311,6 @@ def _orthonormal(column: list[Any], vector: Any, count: int, of_row: Callable[..
 
     column, length = lax.fori_loop(np.int32(0), np.int32(count), without, (column, jnp.zeros_like(before)))
     return column, jnp.log(jnp.where(length > 0, length, 1.0)), jnp.where(length <= LOST * before, 1.0, 0.0)
-
-
-def _read(table: Any, first: Any, lane: Any, count: int) -> list[Any]:
-    """The numbers of each thread, in rows of a table from its first one on."""
-    numbers: list[Any] = []
-    for row in range(0, count, ROWS):
-        some = table[_places(first + row, lane)]
-        numbers += [part.reshape(lane.shape) for part in lax.split(some, (1,) * ROWS, 0)]
-    return numbers[:count]
-
-
-def _write(table: Any, first: Any, lane: Any, numbers: Sequence[Any]) -> None:
-    """The inverse of `_read`; what is left of the last rows is copies of the last number."""
-
-    def together(numbers: Sequence[Any]) -> Any:
-        if len(numbers) == 1:
-            return numbers[0][..., None]
-        halves = [together(numbers[half::2])[..., None] for half in (0, 1)]
-        return jnp.concatenate(halves, -1).reshape(*lane.shape, len(numbers))
-
-    for row in range(0, len(numbers), ROWS):
-        some = [*numbers[row : row + ROWS]]
-        some += some[-1:] * (ROWS - len(some))
-        table[_places(first + row, lane)] = jnp.moveaxis(together(some), -1, 0)
-
-
-def _places(first: Any, lane: Any) -> tuple[Any, Any]:
-    """Rows from a first one on and lanes, [row, *thread] each."""
-    shape = (ROWS, *lane.shape)
-    return jnp.broadcast_to(first, lane.shape)[None] + lax.broadcasted_iota(jnp.int32, shape, 0), jnp.broadcast_to(
-        lane[None], shape
-    )
 
 
 def _length(column: Iterable[Any]) -> Any:
