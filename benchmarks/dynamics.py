@@ -343,7 +343,7 @@ def kernels(lanes: int, steps: int) -> None:
     for name, (one, state, parameter, (low, high)) in maps.items():
         points = {parameter: np.linspace(low, high, lanes)}
         for what, plan in (
-            ("steps", Plan(10 * steps, 0)),
+            ("steps", Plan(20 * steps, 0)),
             ("all exponents", Plan(0, steps, exponents_of(one.dimension))),
         ):
             spent = seconds(lambda: survey(one, [state], plan, points))  # noqa: B023

@@ -32,8 +32,9 @@ shfl.sync.idx.b32 high, high, $2, 31, -1; mov.b64 $0, {low, high}; }"""
 # A table is read in about this many parts: Triton's time to compile grows as the number of memory accesses times the
 # square of that of operations, and with large parts a thread needs more registers.
 PARTS, SMALLEST_PART = 8, 8
-# Steps of one launch without tangent vectors: a few tenths of a second with as many lanes as a batch has.
-STEPS_AT_ONCE = 2**15
+# Steps of one launch without tangent vectors, and steps times numbers in all tangent vectors: a few tenths of a second
+# with as many lanes as a batch has.
+STEPS_AT_ONCE, NUMBERS_AT_ONCE = 2**15, 2**34
 
 
 def mode_on(device: Any) -> str:
@@ -70,9 +71,11 @@ class Kernel:
         known = tuple(_Known(leaf) if is_fixed else None for leaf, is_fixed in zip(leaves, fixed, strict=True))
         return cls(structure, known, mode == "interpreted")
 
-    def steps_at_once(self, vectors: int) -> int:
-        """Steps of one launch, so few that Ctrl-C is heard within a second."""
-        return STEPS_AT_ONCE // (1 + vectors)
+    def steps_at_once(self, columns: Any) -> int:
+        """Steps of one launch with these tangent vectors, so few that Ctrl-C is heard within a second."""
+        if columns is None:
+            return STEPS_AT_ONCE
+        return min(STEPS_AT_ONCE // (1 + len(columns)), NUMBERS_AT_ONCE // columns.size)
 
     def __call__(self, lanes: Lanes, recorders: tuple[Any, ...], every: int, carry: Any, turns: Any) -> Any:
         """The carry after some turns."""
