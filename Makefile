@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick lint types docs bench clean
+.PHONY: help setup demo test test-quick lint types docs dist bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -45,11 +45,19 @@ types: setup ## check types, those of the code in README too
 	@mkdir -p build
 	@sed -n '/^```python$$/,/^```$$/{/^```/d;p;}' README.md >build/readme.py
 	@$(BIN)/pyright src build/readme.py
+	@MYPYPATH=src $(BIN)/mypy --no-site-packages --ignore-missing-imports --follow-imports=silent --cache-dir build/mypy build/readme.py
 
 # Four at a time even on two cores: Sphinx deals pages out in runs of ten, and a few of them take long.
 docs: setup ## build the documentation; a warning is an error
 	@$(BIN)/sphinx-build -W --keep-going -q -j 4 -b html docs docs/_build/html
 	@echo "Documentation: docs/_build/html/index.html"
+
+# A package index shows README without the files beside it.
+dist: setup ## build the package; REPOSITORY=https://... makes links and images of its README absolute
+	@rm -rf build/package && mkdir -p build/package && git archive HEAD | tar -x -C build/package
+	@test -z "$(REPOSITORY)" || sed -i.relative -E -e 's#(!\[[^]]*\]\()docs/#\1$(REPOSITORY)/raw/HEAD/docs/#g' \
+	  -e 's#(\]\()(docs/|examples|[A-Z]+[.]md|LICENSE)#\1$(REPOSITORY)/blob/HEAD/\2#g' build/package/README.md
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist build/package
 
 bench: setup ## run the benchmarks that need no weights and no browser; each has a baseline in the same run
 	@set -e; for script in benchmarks/solve.py benchmarks/scaling.py benchmarks/neighbours.py benchmarks/sampling.py benchmarks/dynamics.py benchmarks/sweeps.py; do echo "== $$script"; $(BIN)/python $$script; done
