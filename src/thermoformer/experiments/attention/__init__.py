@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -265,8 +265,12 @@ class Attention(Study):
 
     def values(self, dataset: xr.Dataset, config: AttentionConfig) -> dict[str, Any]:
         """Rows of the tables."""
+        shown = [one for one in APPROACHES if one != POSTERIOR or config.sampled]
         blocks = [
-            {"name": name, "rows": [teacher_row(dataset.sel(normalisation=name, ratio=one)) for one in config.ratios]}
+            {
+                "name": name,
+                "rows": [teacher_row(dataset.sel(normalisation=name, ratio=one), shown) for one in config.ratios],
+            }
             for name in config.normalisations
         ]
         one_parameter = []
@@ -278,6 +282,7 @@ class Attention(Study):
             ]
         return {
             "blocks": blocks,
+            "shown": shown,
             "found": FOUND,
             "solved": SOLVED,
             "annealing": ANNEALING,
@@ -301,9 +306,9 @@ def row_of(values: xr.DataArray, digits: int) -> str:
     return minus(f"{known.mean():.{digits}f}{error}")
 
 
-def teacher_row(at: xr.Dataset) -> list[str]:
-    """A row of the table of teachers."""
-    by_approach = [at.sel(approach=one) for one in APPROACHES]
+def teacher_row(at: xr.Dataset, shown: Sequence[str]) -> list[str]:
+    """A row of the table of teachers, with some of the approaches."""
+    by_approach = [at.sel(approach=one) for one in shown]
     return [
         f"{float(at.ratio):g}",
         *(row_of(one.overlap, 2) for one in by_approach),
@@ -312,7 +317,7 @@ def teacher_row(at: xr.Dataset) -> list[str]:
         row_of(at.teacher_error, 3),
         *(row_of(one.gain, 0) for one in by_approach[:2]),
         *(row_of(100 * one.share, 0) for one in by_approach[:2]),
-        row_of(at.crossings, 0),
+        *([row_of(at.crossings, 0)] if POSTERIOR in shown else []),
     ]
 
 
