@@ -19,6 +19,8 @@ from thermoformer._files import refuse_foreign
 from thermoformer.cli import PAGE_MARK
 from thermoformer.experiments import EXPERIMENTS, Executor, Experiment, console_progress
 from thermoformer.experiments.attention import AttentionConfig
+from thermoformer.experiments.attention.copying import CopyingConfig
+from thermoformer.experiments.attention.hidden_markov import HiddenMarkovConfig
 from thermoformer.experiments.attention.one_parameter import OneParameterConfig
 from thermoformer.experiments.base import Study
 from thermoformer.experiments.finite_size import FiniteSizeConfig
@@ -44,6 +46,8 @@ from .test_page import assert_self_contained
 # Folders of earlier runs name these functions and have hashes of their text: neither may change.
 POINTS = {
     "attention:attention_point": "101fa21686f98e96",
+    "attention.hidden_markov:hidden_markov_point": "0e653993729e5c5e",
+    "attention.copying:copying_point": "9e7f7e9e74aff33e",
     "attention.one_parameter:one_parameter_point": "0b56e959109ae646",
     "finite_size:finite_size_point": "1420d2e7b8a2467e",
     "learning_curves:trained_point": "eb9a7c6572aad170",
@@ -81,7 +85,12 @@ SIZES = {
     "learning-curves": (LearningCurvesConfig.quick(3), LearningCurvesConfig(seed=3)),
     "attention": (
         AttentionConfig.quick(3),
-        AttentionConfig(seed=3, one_parameter=OneParameterConfig(seed=3)),
+        AttentionConfig(
+            seed=3,
+            one_parameter=OneParameterConfig(seed=3),
+            hidden_markov=HiddenMarkovConfig(seed=3),
+            copying=CopyingConfig(seed=3),
+        ),
     ),
     "trajectories": (TrajectoriesConfig.quick(), TrajectoriesConfig()),
     "orbit-diagram": (OrbitDiagramConfig().quick(), OrbitDiagramConfig()),
@@ -172,6 +181,8 @@ GROWN = {
         "teachers": 7,
         "ratios": (0.25, *AttentionConfig().ratios),
         "one_parameter": None,
+        "hidden_markov": None,
+        "copying": None,
     },
     "trajectories": {"betas": (1.2, *TrajectoriesConfig().betas)},
     "finite-size": {"bits": (9, *FiniteSizeConfig().bits), "fit_from": 9900},
@@ -206,6 +217,7 @@ def test_templates_have_a_title_a_lead_and_a_footer(name):
 
 
 CONFIGS = {type(config) for sizes in SIZES.values() for config in sizes} | {OnePathConfig, OneParameterConfig}
+CONFIGS |= {HiddenMarkovConfig, CopyingConfig}
 # What no field of a type may be.
 NEVER = {
     int: (-1, 1.5, True, "1"),
@@ -240,6 +252,8 @@ BAD = [
             (OnePathConfig, "widths", "width"),
             (AttentionConfig, "ratios", "ratio"),
             (OneParameterConfig, "widths", "width"),
+            (HiddenMarkovConfig, "examples", "number"),
+            (CopyingConfig, "ratios", "ratio"),
             (FiniteSizeConfig, "bits", "number"),
             (TrajectoriesConfig, "betas", "value"),
         ]

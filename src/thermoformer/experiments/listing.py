@@ -145,8 +145,8 @@ EXPERIMENTS = {
         ),
         Experiment(
             name="attention",
-            summary="Attention that learns: when evidence, posterior and gradient descent find the heads of a teacher",
-            quick_time="about a minute",
+            summary="Attention that learns: when evidence, posterior and gradient descent find the right heads",
+            quick_time="about two minutes",
             module="attention",
         ),
         Experiment(

@@ -103,10 +103,11 @@ def one_parameter_point(data_set: int, config: Mapping[str, Any]) -> xr.Dataset:
 def _evidences(
     model: AttentionModel, arch: Architecture, slopes: Any, x: Any, y: Any, temperature: Any, theory: str
 ) -> jax.Array:
-    """The log evidence at every slope."""
+    """The log evidence at every value of the one parameter of a model."""
 
     def at(slope: Any) -> Any:
-        features, given = model.features({"slope": slope}, x), {"temperature": temperature, "form": "pairs"}
+        theta = jax.tree.map(lambda _: slope, model.scales)
+        features, given = model.features(theta, x), {"temperature": temperature, "form": "pairs"}
         if theory == "saddle":
             return solve(arch, features, y, **given, throw=False).log_evidence
         return gaussian_process(arch, features, y, **given).log_evidence
