@@ -206,9 +206,10 @@ def again(_: str, given: argparse.Namespace) -> None:
         goal = goal_for(model, draw(data, 32, seed), batch=32, device=given.device, seed=seed)
         counts = [len(goal.heads) * share // 4 for share in (1, 2, 3)]
         for name, found in rows.items():
-            mask, order, start = np.ones(len(goal.heads)), [], time.process_time()
+            mask, order, earlier, start = np.ones(len(goal.heads)), [], None, time.process_time()
             while len(order) < counts[-1]:
-                expansion = goal.expansion(mask, quick=bool(order) and name == "quick")
+                expansion = goal.expansion(mask, earlier=earlier)
+                earlier = expansion if name == "quick" and earlier is None else earlier
                 order += greedy(expansion, mask > 0, 1)
                 mask[order] = 0.0
             seconds = time.process_time() - start

@@ -151,20 +151,22 @@ def test_curvature_of_a_language_model_is_its_fisher_information():
     assert np.trace(found) == pytest.approx(np.trace(expected), rel=0.15)
 
 
-def test_the_quick_curvature_of_a_language_model_comes_from_slopes():
+def test_later_curvatures_of_a_language_model_come_from_slopes_too():
     """The slope is exact; the curvature is that of the first round where the text is the model's own."""
     model = tiny_model("Llama", "ForCausalLM").double()
     data = Examples.from_tokens(generate_stories(model, 600, 9, seed=1))
     goal, mask = goal_for(model, data, batch=600), np.ones(12)
-    first, quick = goal.expansion(mask), goal.expansion(mask, quick=True)
-    np.testing.assert_allclose(quick.slope, first.slope, rtol=1e-6, atol=1e-6)
-    assert np.trace(quick.curvature) == pytest.approx(np.trace(first.curvature), rel=0.15)
-    assert np.abs(quick.curvature - first.curvature).max() < 0.25 * np.abs(first.curvature).max()
+    first = goal.expansion(mask)
+    later = goal.expansion(mask, earlier=first)
+    np.testing.assert_allclose(later.slope, first.slope, rtol=1e-6, atol=1e-6)
+    of_slopes = 2 * later.curvature - first.curvature
+    assert np.trace(of_slopes) == pytest.approx(np.trace(first.curvature), rel=0.15)
+    assert np.abs(of_slopes - first.curvature).max() < 0.25 * np.abs(first.curvature).max()
     orders = [removal_order(model, data, count=6, every=every, quick=True) for every in (0, 1)]
     assert len(set(orders[0])) == len(set(orders[1])) == 6 and orders[0][0] == orders[1][0]
     # One sequence has no covariance: there it is drawn again.
     one = goal_for(model, data.subset([0]))
-    np.testing.assert_array_equal(one.expansion(mask, quick=True).curvature, one.expansion(mask).curvature)
+    np.testing.assert_array_equal(one.expansion(mask, earlier=first).curvature, one.expansion(mask).curvature)
 
 
 def test_expansion_of_a_probe_is_that_of_the_evidence():

@@ -97,11 +97,12 @@ class Goal(ABC):
         """ln p(labels | mask)."""
 
     @abstractmethod
-    def expansion(self, mask: np.ndarray, *, quick: bool = False) -> Expansion:
+    def expansion(self, mask: np.ndarray, *, earlier: Expansion | None = None) -> Expansion:
         """The log evidence around a mask.
 
         Arguments:
-            quick: where the curvature costs much more than the slope, estimate it from the slopes of the examples.
+            earlier: an expansion around fewer removals. Where the curvature costs much more than the slope, that of this
+                mask is the mean of that one and of an estimate from the slopes of the examples.
         """
 
     @contextmanager
@@ -210,7 +211,7 @@ class ProbeGoal(Goal):
         self.probe = LinearProbe(fitted.penalty) if isinstance(fitted, LinearProbe) else NumberProbe()
         return fitted
 
-    def expansion(self, mask: np.ndarray, *, quick: bool = False, curvature: bool = False) -> Expansion:
+    def expansion(self, mask: np.ndarray, *, earlier: Expansion | None = None, curvature: bool = False) -> Expansion:
         """The evidence of the refitted readout around a mask, to first order or with its curvature.
 
         A head changes what the readout W says of example μ by J = W·∂f/∂m. With W fitted anew, the second order of the
@@ -301,7 +302,7 @@ class ClassifierGoal(Goal):
 
         return self._slopes(mask, lost)
 
-    def expansion(self, mask: np.ndarray, *, quick: bool = False) -> Expansion:
+    def expansion(self, mask: np.ndarray, *, earlier: Expansion | None = None) -> Expansion:
         """ln p around a mask; the curvature is Σ Jᵀ C J of the changes J of the logits, C the covariance of labels."""
         said = self.said
         slope, bend = np.zeros(len(self.heads)), np.zeros((len(self.heads), len(self.heads)))
@@ -353,17 +354,18 @@ class TokensGoal(Goal):
     def slopes(self, mask: np.ndarray) -> np.ndarray:  # noqa: D102
         return self._slopes(mask, lambda places, inputs: -self._chosen(*self._rows(places, inputs)).sum())
 
-    def expansion(self, mask: np.ndarray, *, quick: bool = False) -> Expansion:
+    def expansion(self, mask: np.ndarray, *, earlier: Expansion | None = None) -> Expansion:
         """ln p of the targets around a mask; the curvature is the Fisher information, by targets that the model draws.
 
         Slopes of ln p of targets drawn from the model itself do not correlate between tokens, so that the square of
         their sum over a sequence has the Fisher information of the sequence as its mean. Every draw takes a backward
-        pass. For a quick estimate the targets of the examples stand for draws, and the covariance of their slopes for
-        the mean of the square: the slopes alone, a third of the cost, tell both.
+        pass. After an earlier expansion the targets of the examples stand for draws, and the covariance of their slopes
+        for the mean of the square: the slopes alone, a third of the cost, tell both. There are few examples, so that
+        the mean with the earlier curvature is closer.
         """
-        if quick and len(self.examples) > 1:
+        if earlier is not None and len(self.examples) > 1:
             slopes = -self.slopes(mask)
-            return Expansion(slopes.sum(0), len(slopes) * np.cov(slopes.T))
+            return Expansion(slopes.sum(0), (len(slopes) * np.cov(slopes.T) + earlier.curvature) / 2)
         slope, bend = np.zeros(len(self.heads)), np.zeros((len(self.heads), len(self.heads)))
         with self._passes(mask, own=True) as batches:
             generator = torch.Generator(self.model.device).manual_seed(self.seed)
@@ -423,7 +425,7 @@ class FunctionGoal(Goal):
     def slopes(self, mask: np.ndarray) -> np.ndarray:  # noqa: D102
         return self._slopes(mask, lambda places, inputs: self._losses(places, inputs).sum())
 
-    def expansion(self, mask: np.ndarray, *, quick: bool = False) -> Expansion:
+    def expansion(self, mask: np.ndarray, *, earlier: Expansion | None = None) -> Expansion:
         """The slope; nothing is known of the curvature."""
         return Expansion(-self.slopes(mask).sum(0), np.zeros((len(self.heads), len(self.heads))))
 
