@@ -101,8 +101,8 @@ class Goal(ABC):
         """The log evidence around a mask.
 
         Arguments:
-            earlier: an expansion around fewer removals. Where the curvature costs much more than the slope, that of this
-                mask is the mean of that one and of an estimate from the slopes of the examples.
+            earlier: an expansion around fewer removals. Where the curvature costs much more than the slope, that of
+                this mask is the mean of that one and of an estimate from the slopes of the examples.
         """
 
     @contextmanager
