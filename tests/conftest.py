@@ -84,7 +84,8 @@ SLOW = (
     "test_commands.py",
 )
 
-# Files that execute for long: compiled with all optimisations, as everywhere outside the tests.
+# Files that execute for long: their programs have all optimisations, as everywhere outside the tests. Programs of other
+# tests, doctests among them, run shortly: with little optimisation they are compiled in two thirds of the time.
 OPTIMISED = ("app/", "test_docs.py", "test_examples.py", "dynamics/test_regimes.py")
 
 # Compilation makes the first example slow, hence no deadline; the same examples are drawn in every run.
@@ -102,9 +103,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """From here on the modules that were imported are not searched for garbage."""
+    """From here on the modules that were imported are not searched for garbage, and little is optimised."""
     gc.collect()
     gc.freeze()
+    _optimise(False)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -113,15 +115,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line("Run again what failed: .venv/bin/pytest --last-failed", bold=True)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _compiled_quickly(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Most programs of tests run shortly, so the compiler optimises little: that takes a third off its time."""
+def _optimise(much: bool) -> None:
+    """How programs are compiled from here on, by this process and by those that it starts."""
     import jax  # late, after the settings above
 
-    name = request.path.relative_to(ROOT / "tests").as_posix()
-    jax.config.update("jax_disable_most_optimizations", not name.startswith(OPTIMISED))
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(not much))
+    jax.config.update("jax_disable_most_optimizations", not much)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _optimised(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Files that execute for long have the usual programs."""
+    much = request.path.relative_to(ROOT / "tests").as_posix().startswith(OPTIMISED)
+    _optimise(much)
     yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    _optimise(False)
 
 
 @pytest.fixture(autouse=True, scope="module")
