@@ -9,7 +9,8 @@ from thermoformer._programs import keep_programs
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 # The code of pages and notebooks uses the compiled programs that the tests have kept: the same folder, the same flags.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+FLAGS = "--xla_cpu_multi_thread_eigen=false --xla_backend_extra_options=xla_cpu_disable_tiled_emitter"
+os.environ.setdefault("XLA_FLAGS", FLAGS)
 os.environ.setdefault("THERMOFORMER_CACHE", str(Path(__file__).parents[1] / ".programs"))
 keep_programs()
 # Pages run side by side, and threads of BLAS and PyTorch would wait for those of other pages: with two threads the

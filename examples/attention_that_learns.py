@@ -51,7 +51,7 @@ def learning(arch, model, noise, q, signal, x):
     for _strength in strengths:
         _given = (model, arch, x[:48], signal[:48] + _strength * noise)
         _options = {"temperature": _strength**2, "theory": "gaussian process", "key": 0}
-        _learned, _posterior = learn_attention(*_given, **_options), sample_attention(*_given, **_options, draws=2000)
+        _learned, _posterior = learn_attention(*_given, **_options), sample_attention(*_given, **_options, draws=1500)
         highest[_strength], drawn[_strength] = overlap(_learned.theta), overlap(_posterior.theta).ravel()
         errors[_strength] = {"maximum": error(_learned), "posterior": error(_posterior)}
     return drawn, errors, highest, strengths

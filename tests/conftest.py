@@ -21,8 +21,10 @@ gc.set_threshold(20_000, 20, 20)
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Tests run side by side, one process per core: threads of one would only wait for those of another. XLA's older code
 # generator (--xla_cpu_use_fusion_emitters=false) would compile in half the time, but some of its programs give wrong
-# numbers: test_jacobian_is_that_of_the_map finds one.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+# numbers: test_jacobian_is_that_of_the_map finds one. The generator of tiled loops is the slowest part of the new one;
+# without it compilation takes a quarter to a third less time, and the other loops of the new one take its place.
+FLAGS = "--xla_cpu_multi_thread_eigen=false --xla_backend_extra_options=xla_cpu_disable_tiled_emitter"
+os.environ.setdefault("XLA_FLAGS", FLAGS)
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # programs need not know their lines of Python
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch: tests of tiny transformers take nine times as long with two
@@ -45,21 +47,23 @@ MOST_MAPPED = 16_000
 SLOW = (
     "app/test_page.py",
     "learning/test_brute_force.py",
-    "learning/test_attention_posterior.py",
-    "learning/test_derivatives.py",
-    "learning/test_contributions.py",
-    "learning/test_narrow.py",
-    "learning/test_weights.py",
-    "learning/test_exact.py",
-    "learning/test_comparison.py",
     "test_examples.py",
+    "learning/test_attention_posterior.py",
+    "experiments/test_residuals.py",
+    "learning/test_narrow.py",
+    "experiments/test_teacher.py",
     "test_docs.py",
     "app/test_server.py",
-    "experiments/test_markov.py",
-    "experiments/test_residuals.py",
-    "experiments/test_width_convergence.py",
-    "experiments/test_teacher.py",
+    "sweeps/test_cluster.py",
+    "learning/test_weights.py",
+    "learning/test_derivatives.py",
+    "learning/test_contributions.py",
+    "learning/test_exact.py",
     "experiments/test_dynamics_experiments.py",
+    "experiments/test_width_convergence.py",
+    "experiments/test_attention.py",
+    "learning/test_comparison.py",
+    "experiments/test_markov.py",
     "experiments/test_one_shot.py",
     "experiments/test_pruning.py",
     "experiments/test_trained_networks.py",
@@ -69,7 +73,6 @@ SLOW = (
     "experiments/test_published_draw.py",
     "experiments/test_demo.py",
     "sweeps/test_sweeps.py",
-    "sweeps/test_cluster.py",
     "sweeps/test_devices.py",
     "sweeps/test_damage.py",
     "transformers/test_fine_tuning.py",
@@ -80,6 +83,10 @@ SLOW = (
     "test_cli.py",
     "test_commands.py",
 )
+
+# Files that execute for long: their programs have all optimisations, as everywhere outside the tests. Programs of other
+# tests, doctests among them, run shortly: with little optimisation they are compiled in two thirds of the time.
+OPTIMISED = ("app/", "test_docs.py", "test_examples.py", "dynamics/test_regimes.py")
 
 # Compilation makes the first example slow, hence no deadline; the same examples are drawn in every run.
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None, max_examples=25)
@@ -96,15 +103,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """From here on the modules that were imported are not searched for garbage."""
+    """From here on the modules that were imported are not searched for garbage, and little is optimised."""
     gc.collect()
     gc.freeze()
+    _optimise(False)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """After failures: the command that runs them again."""
     if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
         terminalreporter.write_line("Run again what failed: .venv/bin/pytest --last-failed", bold=True)
+
+
+def _optimise(much: bool) -> None:
+    """How programs are compiled from here on, by this process and by those that it starts."""
+    import jax  # late, after the settings above
+
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(not much))
+    jax.config.update("jax_disable_most_optimizations", not much)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _optimised(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Files that execute for long have the usual programs."""
+    much = request.path.relative_to(ROOT / "tests").as_posix().startswith(OPTIMISED)
+    _optimise(much)
+    yield
+    _optimise(False)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from thermoformer import figures
 from thermoformer.experiments import width_convergence
 from thermoformer.experiments.one_path import (
     APPROACHES,
@@ -266,7 +267,15 @@ def test_width_within(errors, expected):
         ),
     ],
 )
-def test_the_page_says_from_which_width_on_and_what_noise_hides(tmp_path, computed, one_path, errors, noise, sentence):
+def test_the_page_says_from_which_width_on_and_what_noise_hides(
+    tmp_path, computed, one_path, monkeypatch, errors, noise, sentence
+):
+    def blank(figure, stem):
+        """Rendering takes most of the time of a page; the words do not depend on it."""
+        (file := stem.with_suffix(".svg")).write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+        return (file,)
+
+    monkeypatch.setattr(figures, "save", blank)
     dataset = STUDY.data(TINY)
     at = {"reference": "exact", "approach": "saddle", "quantity": "mean"}
     for name, values in (("error", errors), ("noise", noise)):

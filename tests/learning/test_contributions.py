@@ -89,7 +89,8 @@ def test_contributions_of_all_results_sum_to_their_mean(corrected):
     saddle = solve(*given, temperature=TEMPERATURE)
     exact = sample_order_parameters(*given, temperature=TEMPERATURE, key=0)
     layers = [layer[:10] for layer in attention]
-    sampled = sample_weights(arch, x[:10], layers, labels, temperature=TEMPERATURE, key=1, method="gibbs", draws=6000)
+    chains = {"key": 1, "method": "gibbs", "draws": 6000, "warmup": 200}
+    sampled = sample_weights(arch, x[:10], layers, labels, temperature=TEMPERATURE, **chains)
     for result in (gaussian_process(*given, temperature=TEMPERATURE), saddle, corrected, exact, sampled):
         parts = result.path_contributions(new)
         assert parts.shape == (6, 2, *labels.shape[1:])

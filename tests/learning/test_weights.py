@@ -196,18 +196,19 @@ def test_every_part_of_a_sweep_keeps_the_joint_law(name):
             eqx.tree_at(lambda one: one.labels, problem, labels.ravel()),
         )
 
-        def change(step, key, times):
-            after, _ = jax.lax.scan(lambda now, key: (step(key, now), None), start, jax.random.split(key, times))
-            old, new = (statistics(arch, blocks, sweep.problem, temperature) for blocks in (start, after))
-            return new - old
+        def moved(step, key, times):
+            return jax.lax.scan(lambda now, key: (step(key, now), None), start, jax.random.split(key, times))[0]
 
-        found = [
-            change(lambda key, now: as_blocks(arch, sweep(key, as_weights(arch, now))), keys[2], 3),
-            change(lambda key, now: sweep.turn_all(key, now)[0], keys[3], 5),
+        states = [
+            start,
+            moved(lambda key, now: as_blocks(arch, sweep(key, as_weights(arch, now))), keys[2], 3),
+            moved(lambda key, now: sweep.turn_all(key, now)[0], keys[3], 5),
         ]
         if not arch.skip:
-            found.append(change(sweep.rescale_all, keys[4], 5))
-        return jnp.stack(found)
+            states.append(moved(sweep.rescale_all, keys[4], 5))
+        states = jax.tree.map(lambda *blocks: jnp.stack(blocks), *states)
+        found = jax.lax.map(lambda blocks: statistics(arch, blocks, sweep.problem, temperature), states)
+        return found[1:] - found[:1]
 
     every = jax.jit(lambda keys, temperature: jax.lax.map(lambda key: changes(key, temperature), keys))
     for temperature in (0.05, 1e8):

@@ -343,8 +343,12 @@ def _found(action: Action, start: Any, memory: Any, tolerance: Any, max_steps: A
     """
     minimum = action.minimise(start, tolerance, max_steps, method, memory)
     # A minimum has no motion unless what it depends on is traced.
-    vector = stationary(action, minimum.vector) if traced(action) else minimum.vector
+    vector = _moving(action, minimum.vector) if traced(action) else minimum.vector
     return minimum, _values(action, vector)
+
+
+# One program: outside of others its derivatives would compile a hundred, one for each operation.
+_moving = jax.jit(stationary)
 
 
 @jax.jit
