@@ -22,7 +22,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # Tests run side by side, one process per core: threads of one would only wait for those of another. XLA's older code
 # generator (--xla_cpu_use_fusion_emitters=false) would compile in half the time, but some of its programs give wrong
 # numbers: test_jacobian_is_that_of_the_map finds one. The generator of tiled loops is the slowest part of the new one;
-# without it compilation takes a quarter to a third less time, and the other loops of the new one take its place.
+# without it compilation takes up to a third less time, and the other loops of the new one take its place.
 FLAGS = "--xla_cpu_multi_thread_eigen=false --xla_backend_extra_options=xla_cpu_disable_tiled_emitter"
 os.environ.setdefault("XLA_FLAGS", FLAGS)
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # programs need not know their lines of Python

@@ -27,7 +27,7 @@ CASES = {
 EXAMPLES, NEW = 10, 6
 DRAWS = {"gibbs": 6000, "nuts": 2000}
 EXACT_DRAWS = {"one head, two wide": 4000}
-# Enough for all of them, as the diagnostics say: Gibbs adapts nothing, and the exact sampler starts at the mode.
+# Enough for all of them, as the diagnostics say: Gibbs adapts nothing, and few weights are soon adapted to.
 WARMUP = {"gibbs": 200, "nuts": 500}
 # The scores of one head are nearly the same number: with two of twelve keys their mean square is out of bounds.
 KEYS = {"one head, two wide": 4}
