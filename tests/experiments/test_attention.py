@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import xarray as xr
-from learning.conftest import _compiled_quickly  # noqa: F401
 
 from thermoformer.experiments.attention import ANNEALED, APPROACHES, STUDY, AttentionConfig
 from thermoformer.experiments.attention.copying import CopyingConfig, attention_of, evidence_of_many
