@@ -119,7 +119,11 @@ def _optimise(much: bool) -> None:
     """How programs are compiled from here on, by this process and by those that it starts."""
     import jax  # late, after the settings above
 
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(not much))
+    wish = str(int(not much))
+    if os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") != wish:
+        # Programs of both kinds round differently. Which of them a test gets must not depend on the tests before.
+        jax.clear_caches()
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = wish
     jax.config.update("jax_disable_most_optimizations", not much)
 
 
