@@ -554,8 +554,7 @@ def walk(
     logarithms, and how often rounding was all that was left, [vector, lane] each.
     """
     growth = None if columns is None else (np.zeros((columns.shape[0], columns.shape[-1])),) * 2
-    carry = (state, tuple(sums), columns, growth)
-    vectors = 0 if columns is None else len(columns)
+    carry, vectors = (state, tuple(sums), columns, growth), 0 if columns is None else len(columns)
     at_once = steps_at_once(state, vectors) if kernel is None else kernel.steps_at_once(columns)
     at_once = max(at_once // every, 1)
     differentiable = traced(lanes, state) and not recorders and columns is None  # if programs know the number of turns

@@ -29,7 +29,7 @@ WARP = 32
 # Moves a number from the thread that an index names, in two halves of 32 bits each.
 EXCHANGE = """{ .reg .b32 low, high; mov.b64 {low, high}, $1; shfl.sync.idx.b32 low, low, $2, 31, -1;
 shfl.sync.idx.b32 high, high, $2, 31, -1; mov.b64 $0, {low, high}; }"""
-# A table is read in about this many parts: Triton's time to compile grows as the number of memory accesses times the
+# A table is read in at most this many parts: Triton's time to compile grows as the number of memory accesses times the
 # square of that of operations, and with large parts a thread needs more registers.
 PARTS, SMALLEST_PART = 8, 8
 # Steps of one launch without tangent vectors, and steps times numbers in all tangent vectors: a few tenths of a second
